@@ -1,0 +1,25 @@
+/* Host memory of the library itself. Everything that is not tensor data comes from here: counted
+ * (luge_live), failed on request (core/fault.h), sent through the user's allocator. */
+#ifndef LG_CORE_ALLOC_H
+#define LG_CORE_ALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <luge/process.h>
+
+/* NULL sets LUGE_ERR_OUT_OF_MEMORY on this thread. Contents are undefined / zero. */
+void *lg_alloc(size_t bytes);
+void *lg_alloc_zero(size_t bytes);
+/* As realloc: on failure the old block stays. */
+void *lg_resize(void *old, size_t bytes);
+void lg_free(void *memory);                 /* NULL is fine */
+char *lg_copy_text(const char *text);       /* strdup */
+
+/* Memory straight from the system or the user's allocator, aligned; no error is set. For
+ * backends, whose caching allocator reports failures itself. */
+void *lg_system_alloc(size_t bytes, size_t alignment);
+void lg_system_free(void *memory, size_t bytes);
+
+int64_t lg_alloc_live_bytes(void);
+
+#endif

@@ -1,0 +1,72 @@
+/* Devices and the backend interface. A backend is one struct of functions; the CPU's is linked in,
+ * CUDA's comes from a module opened at run time. Only core/init.c names backends. */
+#ifndef LG_CORE_DEVICE_H
+#define LG_CORE_DEVICE_H
+
+#include <luge/process.h>
+#include "core/op_id.h"
+
+enum { LG_DEVICE_DEFAULT = 0, LG_DEVICE_CPU = 1, LG_DEVICE_CUDA = 2 };
+
+typedef struct lg_call lg_call;           /* core/op.h */
+typedef struct lg_multi lg_multi;         /* core/multi.h */
+typedef struct lg_memory lg_memory;       /* core/memory.h: the caching allocator of one device */
+typedef struct lg_device lg_device;
+
+/* How a kernel answered. Anything else is an error, which is then set on the thread. */
+enum { LG_DECLINED = -1 };                /* "not this dtype or geometry": the reference runs instead */
+typedef int (*lg_kernel)(const lg_call *call);
+
+/* What a backend's kernel takes, one column of ops.def. */
+typedef enum lg_kernel_kind {
+    LG_KERNEL_VIEW, /* none: the op only makes views */
+    LG_KERNEL_REF,  /* none: the reference kernel is good enough */
+    LG_KERNEL_F32,  /* f32 (others as it likes): f16 and bf16 are converted for it */
+    LG_KERNEL_ALL   /* every dtype of the op's class */
+} lg_kernel_kind;
+
+typedef struct lg_backend {
+    const char *name;                     /* "cpu" */
+    int kind;                             /* LG_DEVICE_... */
+    int (*count)(void);                   /* usable devices */
+    const char *(*why_not)(int index);    /* NULL if usable */
+    /* Raw memory; NULL if there is none. `bytes` > 0; at least 64-byte aligned. */
+    void *(*alloc)(lg_device *device, size_t bytes);
+    void (*free)(lg_device *device, void *memory, size_t bytes);
+    size_t alloc_granularity;             /* segments are multiples of this */
+    /* Queued on the device's stream, in order with kernels. */
+    luge_status (*copy)(lg_device *device, void *to, const void *from, size_t bytes);       /* within the device */
+    luge_status (*to_host)(lg_device *device, void *to, const void *from, size_t bytes);    /* and waits */
+    luge_status (*from_host)(lg_device *device, void *to, const void *from, size_t bytes);  /* `from` may be reused on return */
+    luge_status (*sync)(lg_device *device);
+    lg_kernel kernel[LG_OP_COUNT];        /* NULL where kind is VIEW or REF */
+    unsigned char kernel_kind[LG_OP_COUNT];
+    luge_status (*multi)(lg_device *device, const lg_multi *work);  /* one pass over many tensors */
+} lg_backend;
+
+struct lg_device {
+    luge_device id;
+    const lg_backend *backend;
+    lg_memory *memory;
+    void *state;                          /* the backend's: streams, handles */
+};
+
+/* The device (the default one for {0}), or NULL with LUGE_ERR_DEVICE and the reason. Starts the
+ * library on first use. */
+lg_device *lg_device_get(luge_device id);
+static inline bool lg_on_host(const lg_device *d) { return d->id.kind == LG_DEVICE_CPU; }
+
+/* cpu/cpu_backend.c */
+const lg_backend *lg_cpu_backend(void);
+
+/* ---- the caching allocator (core/memory.c) */
+
+lg_memory *lg_memory_create(lg_device *device);
+/* `bytes` > 0, 64-byte aligned. NULL sets LUGE_ERR_OUT_OF_MEMORY with the op, the bytes asked for and
+ * what is live, after the cache was given back and the request tried again. */
+void *lg_memory_alloc(lg_memory *m, size_t bytes);
+void lg_memory_free(lg_memory *m, void *memory, size_t bytes);
+/* Gives unused segments back. */
+void lg_memory_trim(lg_memory *m);
+
+#endif

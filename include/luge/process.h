@@ -1,0 +1,110 @@
+/** @file process.h
+ *  Devices, memory, threads, random numbers: what belongs to the whole process or thread. */
+#ifndef LUGE_PROCESS_H
+#define LUGE_PROCESS_H
+
+#include <luge/base.h>
+#include <luge/status.h>
+
+LUGE_BEGIN_C
+
+/** The library's version, "major.minor.patch". */
+LUGE_API const char *luge_version(void);
+
+/* ---- devices */
+
+/** The CPU. */
+LUGE_API luge_device luge_device_cpu(void);
+/** The CUDA device of that number, whether it is there or not. */
+LUGE_API luge_device luge_device_cuda(int index);
+/** A usable GPU if there is one, else the CPU. */
+LUGE_API luge_device luge_device_best(void);
+/** Whether tensors can be made on `device`. Sets no error. */
+LUGE_API bool luge_device_usable(luge_device device);
+/** Why not: one sentence that says what to do; "" if usable. Borrowed from the scope. */
+LUGE_API const char *luge_device_why_not(luge_device device);
+/** Where tensors are made when options do not say; the CPU until set. For the whole process. */
+LUGE_API luge_status luge_set_default_device(luge_device device);
+/** Waits until all work queued on `device` is done, and reports what it found wrong. */
+LUGE_API luge_status luge_device_sync(luge_device device);
+
+/* ---- memory */
+
+/** The host's memory functions. */
+typedef struct luge_allocator {
+    /** Returns `bytes` (> 0) of memory at a multiple of `alignment` (a power of two), or NULL. Any thread. */
+    void *(*alloc)(size_t bytes, size_t alignment, void *user);
+    /** Takes back what alloc gave; `bytes` is what was asked for. Any thread. */
+    void (*free)(void *memory, size_t bytes, void *user);
+    void *user;      /**< Passed to both. */
+    LUGE_RESERVED(4); /**< Zero. */
+} luge_allocator;
+
+/** Sends all allocations of host memory through `allocator` (copied; NULL: malloc and free again).
+ *  LUGE_ERR_STATE while Luge holds any tensor or object. Not while other threads use Luge. */
+LUGE_API luge_status luge_set_allocator(const luge_allocator *allocator);
+
+/** What a device's memory is used for; bytes. PyTorch: torch.cuda.memory_stats. */
+typedef struct luge_memory_stats {
+    int64_t allocated_bytes;/**< Held by tensors now. */
+    int64_t allocated_peak; /**< The most since luge_memory_reset_peak. */
+    int64_t reserved_bytes; /**< Taken from the system: allocated and cached. */
+    int64_t reserved_peak;  /**< The most since luge_memory_reset_peak. */
+    int64_t limit;          /**< luge_set_memory_limit's, 0: none. */
+    int64_t allocations;    /**< Requests served since the process began. */
+    int64_t system_allocations; /**< Those of them that went to the system. */
+    int64_t failures;       /**< Requests that could not be served. */
+    int64_t live_tensors;   /**< Storages alive on the device. */
+    LUGE_RESERVED(8);       /**< Zero. */
+} luge_memory_stats;
+
+/** Statistics of a device's memory; all zero for one that is not usable. */
+LUGE_API luge_memory_stats luge_memory_get_stats(luge_device device);
+/** Sets both peaks to the present values. */
+LUGE_API luge_status luge_memory_reset_peak(luge_device device);
+/** Gives cached memory that no tensor uses back to the system. Works while an error stands. */
+LUGE_API luge_status luge_memory_empty_cache(luge_device device);
+/** Refuses allocations that would make tensors hold more than `bytes`; 0 lifts the limit. */
+LUGE_API luge_status luge_set_memory_limit(luge_device device, int64_t bytes);
+/** A table of what is allocated, for people. Borrowed from the scope, never NULL. */
+LUGE_API const char *luge_memory_report(luge_device device);
+
+/** How many Luge objects of each kind are alive in the process: for leak checks. */
+typedef struct luge_live_counts {
+    int64_t tensors;  /**< Tensor handles. */
+    int64_t storages; /**< Blocks of tensor memory. */
+    int64_t nodes;    /**< Recorded operations of graphs. */
+    int64_t objects;  /**< Modules, optimizers, schedules, datasets, loaders, meters. */
+    int64_t host_bytes; /**< Host memory of all of these but tensor data. */
+    LUGE_RESERVED(4); /**< Zero. */
+} luge_live_counts;
+/** Counts what is alive now. */
+LUGE_API luge_live_counts luge_live(void);
+
+/** How many ops ran, by what ran them, since the process began. */
+typedef struct luge_op_counts {
+    int64_t kernels;    /**< Calls of a backend's own kernels. */
+    int64_t references; /**< Calls of the naive reference kernels: slow, none in a model that Luge ships. */
+    int64_t views;      /**< Ops that only made a view. */
+    int64_t transposes; /**< Copies of activations from one memory layout to another. */
+    int64_t packs;      /**< Weights packed for a library. */
+    LUGE_RESERVED(4);   /**< Zero. */
+} luge_op_counts;
+/** Counts ops so far, over all threads. */
+LUGE_API luge_op_counts luge_op_count(void);
+
+/* ---- threads and random numbers */
+
+/** How many threads, the calling one included, share the work of an op; at least 1. The default is
+ *  the environment variable LUGE_NUM_THREADS, else the number of cores the process may use. Results
+ *  are the same bits for any number. If fewer can be started, that is a warning in the log. Not
+ *  while other threads use Luge. */
+LUGE_API luge_status luge_set_num_threads(int threads);
+/** The number in use. */
+LUGE_API int luge_num_threads(void);
+/** Restarts this thread's random numbers. A thread that never calls it starts at seed 0. */
+LUGE_API luge_status luge_seed(uint64_t seed);
+
+LUGE_END_C
+
+#endif

@@ -1,0 +1,59 @@
+/* Attributes of the ops: one small struct each, copied into the graph. Defaults are resolved and axes
+ * normalised by the public functions, so kernels read them as they are. */
+#ifndef LG_OPS_ATTRS_H
+#define LG_OPS_ATTRS_H
+
+#include <luge/ops.h>
+#include "core/rng.h"
+
+typedef struct lg_number_attrs { double p, q; } lg_number_attrs;   /* unary ops' p and q; others p */
+typedef struct lg_dtype_attrs { luge_dtype dtype; } lg_dtype_attrs;
+typedef enum lg_layout { LG_LAYOUT_KEEP, LG_LAYOUT_CONTIGUOUS, LG_LAYOUT_CHANNELS_LAST } lg_layout;
+typedef struct lg_layout_attrs { lg_layout layout; } lg_layout_attrs;
+typedef struct lg_range_attrs { double start, step; } lg_range_attrs;
+typedef struct lg_random_attrs { double a, b; lg_rng_range rng; } lg_random_attrs;
+typedef struct lg_randint_attrs { int64_t low, high; lg_rng_range rng; } lg_randint_attrs;
+typedef struct lg_axis_attrs { int axis; } lg_axis_attrs;          /* 0..rank-1 */
+
+typedef struct lg_reduce_attrs {
+    uint32_t mask;         /* axes that go */
+    bool keepdim;
+    double number;         /* norm: p; var: correction */
+} lg_reduce_attrs;
+
+/* matmul of rank >= 2 operands; transposes are strides, so there is nothing to say. */
+typedef struct lg_matmul_attrs { int unused; } lg_matmul_attrs;
+
+typedef struct lg_conv2d_attrs {
+    int64_t stride[2], padding_before[2], padding_after[2], dilation[2], groups;
+    luge_shape in_shape, weight_shape;    /* filled by conv2d's infer caller, read by the backward ops */
+} lg_conv2d_attrs;
+
+typedef struct lg_pool2d_attrs {
+    int64_t kernel[2], stride[2], padding[2], out[2];  /* out: H', W' */
+    bool include_padding;                 /* avg: divide by the whole window (cut at the padded edge) */
+    bool adaptive;                        /* windows [floor(i H / H'), ceil((i + 1) H / H')) instead */
+    luge_shape in_shape;
+} lg_pool2d_attrs;
+
+typedef struct lg_norm_attrs {
+    bool training;                        /* batch_norm */
+    double momentum, eps;
+    int axes;                             /* layer_norm: how many last axes */
+} lg_norm_attrs;
+
+typedef struct lg_cross_entropy_attrs {
+    luge_reduction reduction;
+    double label_smoothing;
+    int64_t ignore_index;
+} lg_cross_entropy_attrs;
+
+typedef struct lg_loss_attrs { luge_reduction reduction; } lg_loss_attrs;
+typedef struct lg_dropout_attrs { double p; lg_rng_range rng; } lg_dropout_attrs;
+typedef struct lg_embedding_attrs { int64_t count; } lg_embedding_attrs;
+typedef struct lg_shape_attrs { luge_shape shape; } lg_shape_attrs;
+typedef struct lg_permute_attrs { int order[LUGE_MAX_RANK]; } lg_permute_attrs;
+typedef struct lg_slice_attrs { int axis; int64_t from, to; int64_t size; } lg_slice_attrs;  /* size: of the input's axis */
+typedef struct lg_pad_attrs { luge_shape before, after; double value; } lg_pad_attrs;
+
+#endif
