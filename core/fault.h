@@ -13,7 +13,7 @@ typedef enum lg_fault_kind {
     LG_FAULT_COUNT
 } lg_fault_kind;
 
-/* True if this request must fail: every request counts. */
+/* True if this request must fail. Counts the request, unless switched off. */
 bool lg_fault(lg_fault_kind kind);
 /* Fail the nth request (1 is the next) of that kind, once; 0 switches off. Restarts the count. */
 void lg_fault_set(lg_fault_kind kind, int64_t nth);

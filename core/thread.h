@@ -48,6 +48,12 @@ typedef struct lg_thread {
 
 lg_thread *lg_self(void);
 
+/* Whether no error stands. Unlike luge_ok this is not somebody asking about it: the library's own
+ * checks use this, so that an error nobody looked at still reaches the log. */
+static inline bool lg_ok(void) { return lg_self()->error == LUGE_OK; }
+/* Likewise the code of the standing error. */
+static inline luge_status lg_error(void) { return lg_self()->error; }
+
 /* Sets the error "path: text" if none stands. */
 luge_status lg_fail(luge_status code, const char *format, ...) LUGE_PRINTF_LIKE(2, 3);
 /* The same without the path in front: for errors handed over from another thread. */
@@ -62,6 +68,13 @@ luge_scope lg_mode_enter(lg_modes modes, void (*close)(void *), void *data);
 const char *lg_borrow_text(const char *format, ...) LUGE_PRINTF_LIKE(1, 2);
 /* Hands over a string made by lg_alloc. */
 const char *lg_borrow_owned_text(char *text);
+
+/* Sees to it that what the thread holds is released when it ends. */
+void lg_thread_register(lg_thread *self);
+/* The library goes: forgets the thread-end handler, and the calling thread's stacks if they are empty. */
+void lg_thread_unload(void);
+/* Closes every scope and mode of the thread, releases what it owns, frees its stacks. core/scope.c. */
+void lg_scope_close_all(lg_thread *self);
 
 /* False, with LUGE_ERR_ARGUMENT, if any of `words` reserved words is not zero. */
 bool lg_check_reserved(const uint64_t *reserved, int words, const char *what);
