@@ -54,6 +54,9 @@ struct lg_device {
 /* The device (the default one for {0}), or NULL with LUGE_ERR_DEVICE and the reason. Starts the
  * library on first use. */
 lg_device *lg_device_get(luge_device id);
+luge_device lg_device_default(void);
+/* Makes the devices of a backend known; for lg_init, which lets one thread in. Nothing is added on error. */
+luge_status lg_device_add(const lg_backend *backend);
 static inline bool lg_on_host(const lg_device *d) { return d->id.kind == LG_DEVICE_CPU; }
 
 /* cpu/cpu_backend.c */

@@ -31,11 +31,17 @@ static inline uint16_t lg_f32_to_bf16(float f)
 float lg_f16_to_f32(uint16_t h);
 uint16_t lg_f32_to_f16(float f);
 
-/* One element as a double / int64 and back, with PyTorch's conversions. f64 to f16 and bf16 goes
+/* One element as a double / int64 and back. Floats become integers by cutting towards zero; what does
+ * not fit gives the nearest limit, and NaN gives 0 (where C leaves the result undefined). Integers are
+ * narrowed modulo 2^n, as PyTorch does. bool is whether the value is not 0. f64 to f16 and bf16 goes
  * through f32. */
 double lg_load_f64(const void *element, luge_dtype d);
 int64_t lg_load_i64(const void *element, luge_dtype d);
 void lg_store_f64(void *element, luge_dtype d, double value);
 void lg_store_i64(void *element, luge_dtype d, int64_t value);
+/* One element from dtype to dtype; integers go to integers without a detour through double. */
+void lg_convert(void *to, luge_dtype to_dtype, const void *from, luge_dtype from_dtype);
+/* The value cut towards zero and limited to [low, high]; 0 for NaN. */
+int64_t lg_f64_to_i64(double value, int64_t low, int64_t high);
 
 #endif

@@ -7,7 +7,8 @@
 
 enum { LG_ITER_MAX = 8 };
 
-/* Axis 0 is the innermost. Strides are in elements; 0 where an operand is broadcast. */
+/* Axis 0 is the innermost. Strides are in elements; 0 where an operand is broadcast. Without elements
+ * the sizes are 1 and 0: there is no row, and nothing is flat. */
 typedef struct lg_iter {
     int n;                                       /* operands */
     int rank;                                    /* merged axes, at least 1 */
@@ -21,7 +22,14 @@ typedef struct lg_iter {
 void lg_iter_init(lg_iter *it, const luge_shape *shape, int n, luge_tensor *const *operand);
 /* Offsets in elements (from lg_data) of every operand at inner row `row` of numel / size[0]. */
 void lg_iter_row(const lg_iter *it, int64_t row, int64_t offset[LG_ITER_MAX]);
-/* All operands have stride 1 (or 0 for scalars) along one merged axis. */
-static inline bool lg_iter_flat(const lg_iter *it) { return it->rank == 1; }
+static inline int64_t lg_iter_rows(const lg_iter *it) { return it->numel / it->size[0]; }
+/* All operands have stride 1 (or 0: the same element throughout) along one merged axis. */
+static inline bool lg_iter_flat(const lg_iter *it)
+{
+    if (it->rank != 1) return false;
+    for (int k = 0; k < it->n; ++k)
+        if (it->stride[k][0] != 0 && it->stride[k][0] != 1) return false;
+    return true;
+}
 
 #endif

@@ -1,4 +1,5 @@
-/* What a lower layer needs of a higher one: filled in by ops/registry.c when the library starts. */
+/* What a lower layer needs of a higher one: filled in by ops/registry.c and autograd/ when the library
+ * starts. */
 #ifndef LG_CORE_SERVICES_H
 #define LG_CORE_SERVICES_H
 
@@ -15,12 +16,19 @@ typedef struct lg_services {
     luge_tensor *(*full)(luge_shape shape, double value, const luge_tensor_options *options);
     luge_tensor *(*contiguous)(luge_tensor *a);
     luge_tensor *(*copy)(luge_tensor *to, luge_tensor *from);          /* copy_ */
+    /* What a tensor owns of its graph, given back when the tensor is freed. Iterative. */
+    void (*node_release)(lg_node *node);
+    void (*hooks_free)(lg_hooks *hooks);
 } lg_services;
 
 extern lg_services lg_service;
 
-/* Starts the library: devices, services. Called by lg_device_get; cheap afterwards. core/init.c. */
+/* Starts the library: services, devices. Called by lg_device_get; cheap afterwards, and tried again
+ * after a failure. core/init.c. */
 luge_status lg_init(void);
+/* Each fills in its own part of lg_service: ops/registry.c, autograd/. */
+void lg_register_services(void);
+void lg_register_autograd(void);
 
 /* Counts of luge_op_count. */
 typedef enum lg_counter { LG_COUNT_KERNEL, LG_COUNT_REFERENCE, LG_COUNT_VIEW, LG_COUNT_TRANSPOSE, LG_COUNT_PACK, LG_COUNTERS } lg_counter;

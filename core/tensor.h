@@ -16,6 +16,7 @@ typedef struct lg_storage {
     atomic_int refs;
     atomic_uint version;       /* counts writes in place, through whichever tensor */
     atomic_int graph_handles;  /* tensors of this storage that require a gradient */
+    atomic_int saved_handles;  /* tensors of this storage that only nodes of a graph hold */
     lg_device *device;
     void *data;                /* NULL if bytes is 0 */
     size_t bytes;              /* asked for */
@@ -38,6 +39,7 @@ struct luge_tensor {
     int node_output;
     luge_tensor *grad;         /* of a leaf; owns a reference */
     lg_hooks *hooks;           /* of a leaf; those of other tensors lie in their node */
+    atomic_int stage;          /* of a leaf, during backward: see autograd/leaves.c; any value will do */
 };
 
 #define LG_TENSOR_MAGIC 0x4c756765u
@@ -86,6 +88,10 @@ static inline void lg_bump_version(luge_tensor *t)
 {
     atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
+/* The first element on the host: t's own memory or, for another device, a copy of all from the first
+ * element to the last in *buffer (for lg_free, also if it is NULL). Not NULL for an empty tensor;
+ * NULL with the error set. */
+const void *lg_host_elements(const luge_tensor *t, void **buffer);
 /* Sets requires_grad and keeps storage->graph_handles true. */
 void lg_set_requires_grad(luge_tensor *t, bool on);
 /* Replaces what a handle holds (storage, geometry, dtype) by what `from` holds; version of the new
