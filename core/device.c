@@ -3,6 +3,7 @@
 #include "core/device.h"
 
 #include <stdatomic.h>
+#include "core/memory.h"
 #include "core/services.h"
 #include "core/thread.h"
 
@@ -27,7 +28,9 @@ luge_status lg_device_add(const lg_backend *backend)
         lg_device *d = &devices[first + i];
         *d = (lg_device){.id = {backend->kind, i}, .backend = backend};
         d->memory = lg_memory_create(d);
-        if (d->memory == NULL) return lg_error();
+        if (d->memory != NULL) continue;
+        while (--i >= 0) lg_memory_destroy(devices[first + i].memory);
+        return lg_error();
     }
     atomic_store_explicit(&device_count, first + n, memory_order_release);
     return LUGE_OK;

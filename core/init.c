@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "core/device.h"
+#include "core/process.h"
 #include "core/services.h"
 
 lg_services lg_service;
@@ -16,6 +17,7 @@ luge_status lg_init(void)
     luge_status status = LUGE_OK;
     pthread_mutex_lock(&starting);
     if (!atomic_load_explicit(&started, memory_order_relaxed)) {
+        lg_fork_guard(&starting);
         lg_register_services();
         lg_register_autograd();
         status = lg_device_add(lg_cpu_backend());

@@ -114,7 +114,7 @@ static int choose_edge(const luge_shape *s)
 const char *luge_text(const luge_tensor *t)
 {
     if (t == luge_none()) return "none";
-    if (!lg_check_tensor(t, "text")) return lg_borrow_text("%s", lg_self()->error_text);
+    if (!lg_check_tensor(t, "text")) return lg_borrow_text("%s", luge_error_text());
     void *buffer;
     const void *elements = lg_host_elements(t, &buffer);
     text out = {0};
@@ -122,7 +122,7 @@ const char *luge_text(const luge_tensor *t)
     lg_free(buffer);
     if (elements == NULL || out.failed) {
         lg_free(out.at);
-        return lg_borrow_text("%s", lg_self()->error_text);
+        return lg_borrow_text("%s", luge_error_text());
     }
     return lg_borrow_owned_text(out.at);
 }
