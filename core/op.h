@@ -90,11 +90,15 @@ extern const lg_op *const lg_ops[LG_OP_COUNT];
 
 /* The error "op: text", behind the scope path. Returns the code of the standing error. */
 luge_status lg_op_fail(const lg_call *call, luge_status code, const char *format, ...) LUGE_PRINTF_LIKE(3, 4);
-/* Output i: row-major, or laid out like input `like` (same shape, dense), or like the broadcast of all
- * inputs (elementwise ops). */
+/* Output i: row-major, or dense in the shape of `like` and its order of axes, or channels-last. */
 void lg_spec_contiguous(lg_call *call, int i, luge_dtype dtype, const luge_shape *shape);
 void lg_spec_like(lg_call *call, int i, luge_dtype dtype, const luge_tensor *like);
 void lg_spec_channels_last(lg_call *call, int i, luge_dtype dtype, const luge_shape *shape);
+/* Output i dense in `shape`, its axes in the order of the strides of `like`, which has as many. */
+void lg_spec_ordered(lg_call *call, int i, luge_dtype dtype, const luge_shape *shape, const luge_tensor *like);
+/* Output i of an elementwise op: the shape to which all inputs broadcast, dense, its axes in the order
+ * of the inputs' strides (the first input decides where they differ). LUGE_ERR_SHAPE if they do not fit. */
+luge_status lg_spec_broadcast(lg_call *call, int i, luge_dtype dtype);
 
 /* ---- the call path (ops/call.c) */
 
