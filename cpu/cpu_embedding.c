@@ -1,0 +1,14 @@
+/* cpu_embedding */
+#include "cpu/cpu_kernels.h"
+
+int lg_cpu_embedding(const lg_call *call)
+{
+    (void)call;
+    return LG_DECLINED;
+}
+
+int lg_cpu_embedding_backward(const lg_call *call)
+{
+    (void)call;
+    return LG_DECLINED;
+}

@@ -1,0 +1,14 @@
+/* cpu_matmul */
+#include "cpu/cpu_kernels.h"
+
+int lg_cpu_matmul(const lg_call *call)
+{
+    (void)call;
+    return LG_DECLINED;
+}
+
+int lg_cpu_linear(const lg_call *call)
+{
+    (void)call;
+    return LG_DECLINED;
+}
