@@ -16,6 +16,7 @@ typedef struct lg_services {
     luge_tensor *(*full)(luge_shape shape, double value, const luge_tensor_options *options);
     luge_tensor *(*contiguous)(luge_tensor *a);
     luge_tensor *(*copy)(luge_tensor *to, luge_tensor *from);          /* copy_ */
+    luge_tensor *(*clone)(luge_tensor *a);
     /* What a tensor owns of its graph, given back when the tensor is freed. Iterative. */
     void (*node_release)(lg_node *node);
     void (*hooks_free)(lg_hooks *hooks);
