@@ -60,7 +60,9 @@ static const char *why_missing(luge_device id)
     switch (id.kind) {
     case LG_DEVICE_DEFAULT: return "the default device is {0}: it has no index";
     case LG_DEVICE_CPU: return "the CPU is one device, with index 0: use luge_device_cpu()";
-    case LG_DEVICE_CUDA: return "this build of Luge has no CUDA module: use luge_device_cpu() or luge_device_best()";
+    case LG_DEVICE_CUDA:
+        if (find_device((luge_device){LG_DEVICE_CUDA, 0}) != NULL) return "there is no CUDA device with this number";
+        return "this build of Luge has no CUDA module: use luge_device_cpu() or luge_device_best()";
     default: return "there is no such kind of device: use luge_device_cpu(), luge_device_cuda() or luge_device_best()";
     }
 }

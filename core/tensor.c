@@ -106,7 +106,7 @@ luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_sh
     if (stride == NULL) {
         lg_strides_contiguous(shape, t->stride);
     } else {
-        memcpy(t->stride, stride, (size_t)shape->rank * sizeof *stride);
+        for (int i = 0; i < shape->rank; ++i) t->stride[i] = stride[i];
     }
     return t;
 }
@@ -116,7 +116,7 @@ luge_tensor *lg_tensor_view(const luge_tensor *t, const luge_shape *shape, const
     lg_storage_retain(t->storage);
     luge_tensor *view = make_handle(t->storage, t->dtype, shape, lg_shape_numel(shape), offset);
     if (view == NULL) return NULL;
-    memcpy(view->stride, stride, (size_t)shape->rank * sizeof *stride);
+    for (int i = 0; i < shape->rank; ++i) view->stride[i] = stride[i];
     return view;
 }
 

@@ -9,6 +9,10 @@
 #include "core/fault.h"
 #include "core/thread.h"
 
+/* The address sanitizer ends the process on sizes that malloc only refuses, unless told not to. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+
 static luge_live_counts before;
 static luge_scope scope;
 
