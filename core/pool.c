@@ -293,7 +293,8 @@ void lg_pool_on_start(void (*fn)(void))
 
 void lg_pool_stop(void)
 {
-    if (in_parallel) return; /* a slice ends the process: its own thread cannot be waited for */
+    /* If a slice ends the process, its own thread cannot be waited for. */
+    if (in_parallel || atomic_load(&pool.stopped)) return;
     /* An op on another thread may have the pool. It is waited for, but not for ever. */
     const struct timespec pause = {.tv_nsec = 1000000};
     for (int i = 0; !acquire(); ++i) {
