@@ -28,29 +28,34 @@ typedef struct luge_dataset_class {
 /** A dataset of callbacks. On error `user` is destroyed. */
 LUGE_API luge_dataset *luge_dataset_create(const luge_dataset_class *type);
 /** MNIST, Fashion-MNIST or anything else in idx files named like theirs, plain or .gz, in `dir`:
- *  "input" f32 [1, rows, columns], normalised (the training set's mean 0, deviation 1), "target" i64. */
+ *  "input" f32 [1, rows, columns], "target" an i64 scalar. Pixels are shifted and scaled so that those
+ *  of the training images have mean 0 and deviation 1, for both parts; where the training images are
+ *  absent, the test part uses its own. */
 LUGE_API luge_dataset *luge_dataset_mnist(const char *dir, luge_part part);
-/** Samples of two tensors, [n, ...] each, which are retained: "input" and "target". */
+/** Samples of two tensors, [n, ...] each, which are retained: "input" and "target" (or LUGE_NONE).
+ *  Tensors that are not contiguous are copied. */
 LUGE_API luge_dataset *luge_dataset_tensors(luge_tensor *input, luge_tensor *target);
 /** Number of samples; 0 for NULL. */
 LUGE_API int64_t luge_dataset_size(const luge_dataset *dataset);
-/** Destroys a dataset that no loader owns; NULL is fine. */
+/** Destroys a dataset that no loader owns (one that a loader owns is left alone, with a warning in the
+ *  log); NULL is fine. */
 LUGE_API void luge_dataset_destroy(luge_dataset *dataset);
 
-/** Room for one tensor of the sample, in the batch itself. Fields are "input" and "target"; every
- *  sample has the same shapes. @return NULL on error */
+/** Room for one tensor of the sample, in the batch itself; uninitialised. Fields are "input", which
+ *  every sample has, and "target"; dtypes and shapes are the same for all samples. @return NULL on error */
 LUGE_API void *luge_sample_field(luge_sample *sample, const char *name, luge_dtype dtype, luge_shape shape);
 /** Sets "target" to an i64 scalar. */
 LUGE_API luge_status luge_sample_set_label(luge_sample *sample, int64_t label);
-/** Uniform in [low, high). */
+/** Uniform in [low, high); `low` if both are equal. */
 LUGE_API double luge_rng_uniform(luge_rng *rng, double low, double high);
 /** Standard normal. */
 LUGE_API double luge_rng_normal(luge_rng *rng);
 /** An integer of [0, bound); bound > 0. */
 LUGE_API int64_t luge_rng_below(luge_rng *rng, int64_t bound);
 
-/** Reads one idx file, plain or gzip: u8 [sizes of the file]. Checked against the file's size before
- *  anything is allocated. */
+/** Reads one idx file of u8, plain or gzip (by content, not name): u8 [sizes of the file], on the CPU.
+ *  The sizes are checked against what the file can hold before anything is allocated; bytes that are
+ *  missing or too many are LUGE_ERR_FORMAT. */
 LUGE_API luge_tensor *luge_read_idx(const char *path);
 
 /** One batch: the loader's, until its next luge_loader_next. */
@@ -77,7 +82,9 @@ enum {
     LUGE_AUTO = -1 /**< "Choose for me." */
 };
 
-/** How a loader loads. */
+/** How a loader loads. Batches and their contents depend on seed, epoch and position alone, so results
+ *  are the same for any `workers` and `prefetch`. In this version the calling thread loads whatever they
+ *  say, and `timeout` is noticed when the sample has come. */
 typedef struct luge_loader_options {
     bool shuffle;       /**< Another order each epoch. PyTorch: shuffle. */
     bool drop_last;     /**< Leave out a short last batch. PyTorch: drop_last. */
@@ -87,7 +94,7 @@ typedef struct luge_loader_options {
     luge_device device; /**< Where batches arrive; the default device. */
     luge_progress_fn progress; /**< Hears of progress. */
     void *user;         /**< Passed to progress. */
-    const uint64_t *seed; /**< Of order and augmentation; unset: drawn from this thread's random numbers. */
+    const uint64_t *seed; /**< Of order and augmentation; unset: drawn once from this thread's random numbers. */
     LUGE_RESERVED(7);   /**< Zero. */
 } luge_loader_options;
 
@@ -95,11 +102,12 @@ typedef struct luge_loader_options {
 LUGE_API luge_loader *luge_loader_create(luge_dataset *dataset, int64_t batch_size, const luge_loader_options *options);
 /** True: `batch` holds the next one. False: the epoch is over (the next call begins another), or this
  *  thread has an error; `batch` is then all zero. A batch that something still refers to (a graph,
- *  luge_retain) is not overwritten: the loader takes another buffer. */
+ *  luge_retain) is not overwritten: the loader takes another buffer. A sample that fails is an error
+ *  that names it, "sample 4711: ..."; after luge_error_clear the same batch is tried again. */
 LUGE_API bool luge_loader_next(luge_loader *loader, luge_batch *batch);
 /** Epochs finished; 0 for NULL. */
 LUGE_API int luge_loader_epoch(const luge_loader *loader);
-/** Batches per epoch in windows of `window` (>= 1), rounded up. */
+/** Windows of `window` (>= 1) batches in an epoch of the present batch size, rounded up; 0 on error. */
 LUGE_API int64_t luge_loader_batches(const luge_loader *loader, int window);
 /** The batch size; 0 for NULL. */
 LUGE_API int64_t luge_loader_batch_size(const luge_loader *loader);
@@ -110,7 +118,7 @@ LUGE_API void luge_loader_destroy(luge_loader *loader);
 
 /** A running mean on the device: adding never waits for it, reading does. */
 LUGE_API luge_meter *luge_meter_create(void);
-/** Adds a value of one element with a weight (>= 0). */
+/** Adds a value of one element, of any float type, with a weight (>= 0). Keeps no graph alive. */
 LUGE_API luge_status luge_meter_add(luge_meter *meter, luge_tensor *value, int64_t weight);
 /** The weighted mean so far; NaN if there is none. */
 LUGE_API double luge_meter_mean(luge_meter *meter);
