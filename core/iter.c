@@ -3,32 +3,34 @@
  * recognised first and become one row. */
 #include "core/iter.h"
 
-#include <string.h>
-
 static bool same_geometry(const luge_tensor *a, const luge_tensor *b)
 {
-    return lg_shape_equal(&a->shape, &b->shape) &&
-           memcmp(a->stride, b->stride, (size_t)a->shape.rank * sizeof *a->stride) == 0;
+    if (a->shape.rank != b->shape.rank) return false;
+    for (int i = 0; i < a->shape.rank; ++i)
+        if (a->shape.dim[i] != b->shape.dim[i] || a->stride[i] != b->stride[i]) return false;
+    return true;
 }
 
 /* One dense row, if operand 0 is dense and the others lie as it does or are single numbers. */
 static bool init_flat(lg_iter *it, const luge_shape *shape, luge_tensor *const *operand)
 {
     const luge_tensor *first = operand[0];
-    if (!lg_shape_equal(&first->shape, shape) || !lg_strides_are_dense(shape, first->stride)) return false;
+    if (first->numel == 0 || !lg_shape_equal(&first->shape, shape) || !lg_strides_are_dense(shape, first->stride)) {
+        return false;
+    }
+    it->stride[0][0] = 1;
     for (int k = 1; k < it->n; ++k) {
         const luge_tensor *t = operand[k];
-        if (t->numel == 1 && first->numel != 1) {
-            it->stride[k][0] = 0;
-        } else if (t->numel == 1 || same_geometry(first, t)) {
+        if (same_geometry(first, t)) {
             it->stride[k][0] = 1;
+        } else if (t->numel == 1) {
+            it->stride[k][0] = 0;
         } else {
             return false;
         }
     }
     it->rank = 1;
     it->size[0] = it->numel = first->numel;
-    it->stride[0][0] = 1;
     return true;
 }
 
@@ -98,13 +100,14 @@ static void init_general(lg_iter *it, const luge_shape *shape, luge_tensor *cons
 void lg_iter_init(lg_iter *it, const luge_shape *shape, int n, luge_tensor *const *operand)
 {
     it->n = n;
+    if (init_flat(it, shape, operand)) return;
     if (lg_shape_numel(shape) == 0) {
         it->rank = 2;
         it->size[0] = 1;
         it->size[1] = 0;
         it->numel = 0;
         for (int k = 0; k < n; ++k) it->stride[k][0] = it->stride[k][1] = 0;
-    } else if (!init_flat(it, shape, operand)) {
+    } else {
         init_general(it, shape, operand);
     }
 }

@@ -40,7 +40,11 @@ void lg_storage_retain(lg_storage *s) { atomic_fetch_add_explicit(&s->refs, 1, m
 
 void lg_storage_release(lg_storage *s)
 {
-    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+    /* Whoever holds the only reference need not lock the bus to learn that it was the last. */
+    if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
+        atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
     if (s->release != NULL) {
         s->release(s);
     } else if (s->data != NULL) {
