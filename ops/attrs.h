@@ -50,6 +50,10 @@ typedef struct lg_cross_entropy_attrs {
 
 typedef struct lg_loss_attrs { luge_reduction reduction; } lg_loss_attrs;
 typedef struct lg_dropout_attrs { double p; lg_rng_range rng; } lg_dropout_attrs;
+/* Element i in row-major order stays iff number i of the stream (lane i % 4 of block first + i / 4) is
+ * at least this; 2^32 for p = 1. Those that stay are multiplied by the scale. */
+static inline uint64_t lg_dropout_threshold(const lg_dropout_attrs *a) { return (uint64_t)(a->p * 0x1p32); }
+static inline double lg_dropout_scale(const lg_dropout_attrs *a) { return a->p < 1 ? 1 / (1 - a->p) : 0; }
 typedef struct lg_embedding_attrs { int64_t count; } lg_embedding_attrs;
 typedef struct lg_shape_attrs { luge_shape shape; } lg_shape_attrs;
 typedef struct lg_permute_attrs { int order[LUGE_MAX_RANK]; } lg_permute_attrs;
