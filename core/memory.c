@@ -150,7 +150,7 @@ static bool grow_table(lg_memory *m)
 /* Makes sure that a segment and a split can be described, so that nothing fails half-way. */
 static bool reserve(lg_memory *m)
 {
-    if (m->n_blocks + 2 > (size_t)1 << m->table_bits && !grow_table(m)) return false;
+    if ((m->table == NULL || m->n_blocks + 2 > (size_t)1 << m->table_bits) && !grow_table(m)) return false;
     if (m->n_spare >= 2) return true;
     chunk *c = lg_private_resize(NULL, sizeof *c);
     if (c == NULL) return false;
@@ -185,6 +185,20 @@ static void forget(lg_memory *m, block *b)
     b->next = m->spare;
     m->spare = b;
     ++m->n_spare;
+}
+
+static void free_descriptions(lg_memory *m)
+{
+    for (chunk *c = m->chunks, *after; c != NULL; c = after) {
+        after = c->next;
+        lg_private_free(c);
+    }
+    lg_private_free(m->table);
+    m->chunks = NULL;
+    m->spare = NULL;
+    m->n_spare = 0;
+    m->table = NULL;
+    m->table_bits = 0;
 }
 
 /* ---- bins */
@@ -445,17 +459,11 @@ void lg_memory_free(lg_memory *m, void *memory, size_t bytes)
 lg_memory *lg_memory_create(lg_device *device)
 {
     lg_memory *m = lg_private_resize(NULL, sizeof *m);
-    if (m != NULL) {
-        memset(m, 0, sizeof *m);
-        if (!grow_table(m)) {
-            lg_private_free(m);
-            m = NULL;
-        }
-    }
     if (m == NULL) {
         lg_fail(LUGE_ERR_OUT_OF_MEMORY, "out of host memory: no room for the allocator of a device");
         return NULL;
     }
+    memset(m, 0, sizeof *m);
     m->device = device;
     m->arena[0].segment = SMALL_SEGMENT;
     m->arena[1].segment = LARGE_SEGMENT;
@@ -479,11 +487,7 @@ void lg_memory_destroy(lg_memory *m)
     pthread_mutex_unlock(&all_lock);
     lg_fork_unguard(&m->lock);
     trim(m);
-    for (chunk *c = m->chunks, *after; c != NULL; c = after) {
-        after = c->next;
-        lg_private_free(c);
-    }
-    lg_private_free(m->table);
+    free_descriptions(m); /* if something was in use after all */
     pthread_mutex_destroy(&m->lock);
     lg_private_free(m);
 }
@@ -492,6 +496,7 @@ void lg_memory_trim(lg_memory *m)
 {
     pthread_mutex_lock(&m->lock);
     trim(m);
+    if (m->n_blocks == 0) free_descriptions(m);
     pthread_mutex_unlock(&m->lock);
 }
 
