@@ -1,5 +1,5 @@
 /* cpu_conv */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_conv2d(const lg_call *call)
 {

@@ -1,5 +1,5 @@
 /* cpu_dropout */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_dropout(const lg_call *call)
 {

@@ -1,5 +1,5 @@
 /* cpu_embedding */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_embedding(const lg_call *call)
 {

@@ -1,5 +1,5 @@
 /* cpu_loss */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_cross_entropy(const lg_call *call)
 {

@@ -1,5 +1,5 @@
 /* cpu_matmul */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_matmul(const lg_call *call)
 {

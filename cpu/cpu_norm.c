@@ -1,5 +1,5 @@
 /* cpu_norm */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_batch_norm(const lg_call *call)
 {

@@ -1,5 +1,5 @@
 /* cpu_pool */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_max_pool2d(const lg_call *call)
 {

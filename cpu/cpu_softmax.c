@@ -1,5 +1,5 @@
 /* cpu_softmax */
-#include "cpu/cpu_kernels.h"
+#include "cpu/cpu.h"
 
 int lg_cpu_softmax(const lg_call *call)
 {
