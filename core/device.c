@@ -2,10 +2,10 @@
  * function that makes a tensor comes through lg_device_get. */
 #include "core/device.h"
 
-#include <stdatomic.h>
 #include "core/memory.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include <stdatomic.h>
 
 enum { MAX_DEVICES = 32 };
 
@@ -16,8 +16,14 @@ static atomic_int device_count;
 /* kind << 32 | index */
 static _Atomic uint64_t default_device = (uint64_t)LG_DEVICE_CPU << 32;
 
-static uint64_t pack_device(luge_device d) { return (uint64_t)(uint32_t)d.kind << 32 | (uint32_t)d.index; }
-static luge_device unpack_device(uint64_t packed) { return (luge_device){(int)(packed >> 32), (int)(uint32_t)packed}; }
+static uint64_t pack_device(luge_device d)
+{
+    return (uint64_t)(uint32_t)d.kind << 32 | (uint32_t)d.index;
+}
+static luge_device unpack_device(uint64_t packed)
+{
+    return (luge_device){(int)(packed >> 32), (int)(uint32_t)packed};
+}
 
 luge_status lg_device_add(const lg_backend *backend)
 {
@@ -69,7 +75,8 @@ static const char *why_missing(luge_device id)
 
 static const char *kind_name(int kind)
 {
-    return kind == LG_DEVICE_DEFAULT ? "default" : kind == LG_DEVICE_CPU ? "cpu" : kind == LG_DEVICE_CUDA ? "cuda" : "?";
+    static const char *const name[] = {"default", "cpu", "cuda"};
+    return kind >= LG_DEVICE_DEFAULT && kind <= LG_DEVICE_CUDA ? name[kind] : "?";
 }
 
 lg_device *lg_device_get(luge_device id)
@@ -96,9 +103,15 @@ static lg_device *ask_device(luge_device id, const char **why)
     return d;
 }
 
-luge_device luge_device_cpu(void) { return (luge_device){LG_DEVICE_CPU, 0}; }
+luge_device luge_device_cpu(void)
+{
+    return (luge_device){LG_DEVICE_CPU, 0};
+}
 
-luge_device luge_device_cuda(int index) { return (luge_device){LG_DEVICE_CUDA, index}; }
+luge_device luge_device_cuda(int index)
+{
+    return (luge_device){LG_DEVICE_CUDA, index};
+}
 
 luge_device luge_device_best(void)
 {

@@ -4,7 +4,10 @@
 #include "core/dtype.h"
 
 /* The unsigned comparison also catches what a caller cast from a negative int. */
-bool lg_dtype_valid(luge_dtype d) { return (unsigned)d < LG_DTYPE_COUNT; }
+bool lg_dtype_valid(luge_dtype d)
+{
+    return (unsigned)d < LG_DTYPE_COUNT;
+}
 
 size_t luge_dtype_size(luge_dtype dtype)
 {

@@ -1,9 +1,9 @@
 /* Starting the library, at the first use of a device. The only file that names backends. */
-#include <pthread.h>
-#include <stdatomic.h>
 #include "core/device.h"
 #include "core/process.h"
 #include "core/services.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 lg_services lg_service;
 

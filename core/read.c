@@ -1,10 +1,10 @@
 /* Values between host memory and tensors: single numbers, arrays, raw pointers, and moves from one
  * device to another. */
-#include <inttypes.h>
-#include <math.h>
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include <inttypes.h>
+#include <math.h>
 
 /* What an empty tensor's elements are said to lie at. */
 static _Alignas(64) char empty_elements[64];
@@ -116,7 +116,8 @@ double luge_item(const luge_tensor *t)
     if (!lg_check_tensor(t, "item")) return NAN;
     if (t->numel != 1) {
         char text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_SHAPE, "item: the tensor must have one element, its shape is %s", lg_shape_text(text, &t->shape));
+        lg_fail(LUGE_ERR_SHAPE, "item: the tensor must have one element, its shape is %s",
+                lg_shape_text(text, &t->shape));
         return NAN;
     }
     void *buffer;
@@ -199,7 +200,10 @@ static void *raw_elements(const luge_tensor *t, luge_dtype dtype, const char *wh
     return NULL;
 }
 
-const void *luge_tensor_data(const luge_tensor *t, luge_dtype dtype) { return raw_elements(t, dtype, "tensor_data"); }
+const void *luge_tensor_data(const luge_tensor *t, luge_dtype dtype)
+{
+    return raw_elements(t, dtype, "tensor_data");
+}
 
 void *luge_tensor_data_mut(luge_tensor *t, luge_dtype dtype)
 {

@@ -11,7 +11,10 @@ static _Atomic uint64_t storages_made;
 static _Atomic uint64_t storages_gone;
 static _Atomic int64_t tensors_alive;
 
-int64_t lg_live_tensors(void) { return atomic_load_explicit(&tensors_alive, memory_order_relaxed); }
+int64_t lg_live_tensors(void)
+{
+    return atomic_load_explicit(&tensors_alive, memory_order_relaxed);
+}
 
 int64_t lg_live_storages(void)
 {
@@ -36,7 +39,10 @@ lg_storage *lg_storage_create(lg_device *device, size_t bytes)
     return s;
 }
 
-void lg_storage_retain(lg_storage *s) { atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed); }
+void lg_storage_retain(lg_storage *s)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
 
 void lg_storage_release(lg_storage *s)
 {
@@ -124,7 +130,10 @@ luge_tensor *lg_tensor_view(const luge_tensor *t, const luge_shape *shape, const
     return view;
 }
 
-luge_tensor *lg_tensor_alias(const luge_tensor *t) { return lg_tensor_view(t, &t->shape, t->stride, t->offset); }
+luge_tensor *lg_tensor_alias(const luge_tensor *t)
+{
+    return lg_tensor_view(t, &t->shape, t->stride, t->offset);
+}
 
 void lg_tensor_free(luge_tensor *t)
 {
@@ -175,11 +184,17 @@ luge_tensor *luge_none(void)
     return &none;
 }
 
-bool luge_is_none(const luge_tensor *t) { return lg_is_none(t); }
+bool luge_is_none(const luge_tensor *t)
+{
+    return lg_is_none(t);
+}
 
 /* ---- checks */
 
-static bool is_alive(const luge_tensor *t) { return t != NULL && t->magic == LG_TENSOR_MAGIC; }
+static bool is_alive(const luge_tensor *t)
+{
+    return t != NULL && t->magic == LG_TENSOR_MAGIC;
+}
 
 bool lg_check_tensor(const luge_tensor *t, const char *what)
 {
@@ -188,7 +203,8 @@ bool lg_check_tensor(const luge_tensor *t, const char *what)
     if (t == NULL) {
         lg_fail(LUGE_ERR_ARGUMENT, "%s: the tensor is NULL", what);
     } else if (!is_alive(t)) {
-        lg_fail(LUGE_ERR_ARGUMENT, "%s: the tensor was released before; luge_retain or luge_keep lets it live on", what);
+        lg_fail(LUGE_ERR_ARGUMENT, "%s: the tensor was released before; luge_retain or luge_keep lets it live on",
+                what);
     } else {
         lg_fail(LUGE_ERR_ARGUMENT, "%s: the tensor is LUGE_NONE, but is needed here", what);
     }
@@ -214,7 +230,10 @@ luge_status lg_tensor_options(const luge_tensor_options *given, luge_tensor_opti
 
 /* ---- questions; they work while an error stands */
 
-luge_shape luge_tensor_shape(const luge_tensor *t) { return is_alive(t) ? t->shape : (luge_shape){0}; }
+luge_shape luge_tensor_shape(const luge_tensor *t)
+{
+    return is_alive(t) ? t->shape : (luge_shape){0};
+}
 
 /* -1 if there is no such axis; scalars have none. */
 static int find_axis(const luge_tensor *t, int axis)
@@ -234,20 +253,35 @@ int64_t luge_tensor_stride(const luge_tensor *t, int axis)
     return i < 0 ? 0 : t->stride[i];
 }
 
-int64_t luge_tensor_numel(const luge_tensor *t) { return is_alive(t) ? t->numel : 0; }
+int64_t luge_tensor_numel(const luge_tensor *t)
+{
+    return is_alive(t) ? t->numel : 0;
+}
 
-luge_dtype luge_tensor_dtype(const luge_tensor *t) { return is_alive(t) ? t->dtype : LUGE_F32; }
+luge_dtype luge_tensor_dtype(const luge_tensor *t)
+{
+    return is_alive(t) ? t->dtype : LUGE_F32;
+}
 
 luge_device luge_tensor_device(const luge_tensor *t)
 {
     return is_alive(t) && t->storage->device != NULL ? t->storage->device->id : lg_device_default();
 }
 
-bool luge_tensor_requires_grad(const luge_tensor *t) { return is_alive(t) && t->requires_grad; }
+bool luge_tensor_requires_grad(const luge_tensor *t)
+{
+    return is_alive(t) && t->requires_grad;
+}
 
-bool luge_tensor_is_contiguous(const luge_tensor *t) { return is_alive(t) && lg_is_contiguous(t); }
+bool luge_tensor_is_contiguous(const luge_tensor *t)
+{
+    return is_alive(t) && lg_is_contiguous(t);
+}
 
-int64_t luge_tensor_version(const luge_tensor *t) { return is_alive(t) ? (int64_t)lg_version(t) : 0; }
+int64_t luge_tensor_version(const luge_tensor *t)
+{
+    return is_alive(t) ? (int64_t)lg_version(t) : 0;
+}
 
 luge_tensor *luge_tensor_grad(const luge_tensor *t)
 {

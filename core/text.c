@@ -1,14 +1,14 @@
 /* luge_text: the values of a tensor as people write them, "[[4.5], [9]]". */
+#include "core/alloc.h"
+#include "core/thread.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include "core/alloc.h"
-#include "core/thread.h"
 
 enum {
-    MAX_SHOWN = 1000,   /* elements */
-    MAX_EDGE = 3,       /* elements shown at each end of an axis that is cut */
-    NUMBER_TEXT = 32,   /* one value: 20 digits and a sign at most */
+    MAX_SHOWN = 1000, /* elements */
+    MAX_EDGE = 3,     /* elements shown at each end of an axis that is cut */
+    NUMBER_TEXT = 32, /* one value: 20 digits and a sign at most */
 };
 
 /* A string that grows. Once it could not, nothing is added any more. */

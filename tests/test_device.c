@@ -4,16 +4,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/alloc.h"
 #include "core/fault.h"
 #include "core/tensor.h"
+#include <luge/luge.h>
 
 static int copies_in, copies_out, syncs;
 static luge_status answer;
 
-static int count(void) { return 2; }
+static int count(void)
+{
+    return 2;
+}
 static const char *why_not(int index)
 {
     (void)index;
@@ -55,8 +60,16 @@ static luge_status sync(lg_device *device)
 }
 
 static const lg_backend pretended = {
-    .name = "pretended", .kind = LG_DEVICE_CUDA, .count = count, .why_not = why_not, .alloc = take, .free = give,
-    .alloc_granularity = 4096, .to_host = to_host, .from_host = from_host, .sync = sync,
+    .name = "pretended",
+    .kind = LG_DEVICE_CUDA,
+    .count = count,
+    .why_not = why_not,
+    .alloc = take,
+    .free = give,
+    .alloc_granularity = 4096,
+    .to_host = to_host,
+    .from_host = from_host,
+    .sync = sync,
 };
 
 static void expect_error(luge_status code, const char *part)

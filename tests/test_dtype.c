@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/dtype.h"
 #include "core/rng.h"
+#include <luge/luge.h>
 
 static uint32_t bits(float f)
 {
@@ -46,22 +48,29 @@ static void test_names_and_sizes(void **state)
 static void test_promotion_is_pytorchs(void **state)
 {
     (void)state;
-    enum { F32 = LUGE_F32, F64 = LUGE_F64, F16 = LUGE_F16, BF = LUGE_BF16, I64 = LUGE_I64, I32 = LUGE_I32, U8 = LUGE_U8,
-           BO = LUGE_BOOL };
+    enum {
+        F32 = LUGE_F32,
+        F64 = LUGE_F64,
+        F16 = LUGE_F16,
+        BF = LUGE_BF16,
+        I64 = LUGE_I64,
+        I32 = LUGE_I32,
+        U8 = LUGE_U8,
+        BO = LUGE_BOOL
+    };
     static const unsigned char wanted[8][8] = {
         /*         f32  f64  f16  bf16 i64  i32  u8   bool */
         /* f32 */ {F32, F64, F32, F32, F32, F32, F32, F32},
         /* f64 */ {F64, F64, F64, F64, F64, F64, F64, F64},
         /* f16 */ {F32, F64, F16, F32, F16, F16, F16, F16},
-        /* bf16*/ {F32, F64, F32, BF,  BF,  BF,  BF,  BF},
-        /* i64 */ {F32, F64, F16, BF,  I64, I64, I64, I64},
-        /* i32 */ {F32, F64, F16, BF,  I64, I32, I32, I32},
-        /* u8  */ {F32, F64, F16, BF,  I64, I32, U8,  U8},
-        /* bool*/ {F32, F64, F16, BF,  I64, I32, U8,  BO},
+        /* bf16*/ {F32, F64, F32, BF, BF, BF, BF, BF},
+        /* i64 */ {F32, F64, F16, BF, I64, I64, I64, I64},
+        /* i32 */ {F32, F64, F16, BF, I64, I32, I32, I32},
+        /* u8  */ {F32, F64, F16, BF, I64, I32, U8, U8},
+        /* bool*/ {F32, F64, F16, BF, I64, I32, U8, BO},
     };
     for (int a = 0; a < 8; ++a)
-        for (int b = 0; b < 8; ++b)
-            assert_int_equal(luge_promote_types((luge_dtype)a, (luge_dtype)b), wanted[a][b]);
+        for (int b = 0; b < 8; ++b) assert_int_equal(luge_promote_types((luge_dtype)a, (luge_dtype)b), wanted[a][b]);
 }
 
 static void test_accumulate_types(void **state)
@@ -116,8 +125,10 @@ static uint16_t nearest_half(float f)
         uint16_t low = 0, high = 0x7bff; /* halves are in the order of their bits */
         while (low < high) {
             const uint16_t middle = (uint16_t)((low + high + 1) / 2);
-            if (half_value(middle) <= v) low = middle;
-            else high = (uint16_t)(middle - 1);
+            if (half_value(middle) <= v)
+                low = middle;
+            else
+                high = (uint16_t)(middle - 1);
         }
         const double below = v - half_value(low), above = (low == 0x7bff ? 65536 : half_value((uint16_t)(low + 1))) - v;
         h = below < above || (below == above && low % 2 == 0) ? low : (uint16_t)(low + 1);

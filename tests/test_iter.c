@@ -2,10 +2,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/iter.h"
 #include "core/rng.h"
+#include <luge/luge.h>
 
 /* A tensor of which only the geometry counts. */
 static luge_tensor geometry(luge_shape shape, const int64_t *stride)
@@ -45,7 +47,8 @@ static void test_scalars_stay_flat(void **state)
 {
     (void)state;
     const luge_shape s = LUGE_SHAPE(2, 3), one = LUGE_SHAPE(1, 1);
-    luge_tensor out = geometry(s, NULL), a = geometry(s, NULL), b = geometry(LUGE_SCALAR, NULL), c = geometry(one, NULL);
+    luge_tensor out = geometry(s, NULL), a = geometry(s, NULL), b = geometry(LUGE_SCALAR, NULL),
+                c = geometry(one, NULL);
     lg_iter it;
     lg_iter_init(&it, &s, 4, (luge_tensor *[]){&out, &a, &b, &c});
     assert_true(lg_iter_flat(&it));
@@ -125,7 +128,10 @@ static int64_t offset_of(const luge_tensor *t, const luge_shape *shape, int64_t 
 }
 
 static uint64_t drawn;
-static int64_t draw(int64_t below) { return (int64_t)(lg_philox_block(5, 0, drawn++).v[0] % (uint32_t)below); }
+static int64_t draw(int64_t below)
+{
+    return (int64_t)(lg_philox_block(5, 0, drawn++).v[0] % (uint32_t)below);
+}
 
 /* Dense in a random order of axes, sometimes with gaps; broadcast along some axes if it may be. */
 static luge_tensor random_operand(const luge_shape *shape, bool broadcast)
@@ -224,9 +230,9 @@ static void test_NUM_11_offsets_over_2_31(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_layout_is_flat),   cmocka_unit_test(test_scalars_stay_flat),
-        cmocka_unit_test(test_nothing_to_walk),       cmocka_unit_test(test_slices_and_broadcasts),
-        cmocka_unit_test(test_random_geometries),     cmocka_unit_test(test_NUM_11_offsets_over_2_31),
+        cmocka_unit_test(test_same_layout_is_flat), cmocka_unit_test(test_scalars_stay_flat),
+        cmocka_unit_test(test_nothing_to_walk),     cmocka_unit_test(test_slices_and_broadcasts),
+        cmocka_unit_test(test_random_geometries),   cmocka_unit_test(test_NUM_11_offsets_over_2_31),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

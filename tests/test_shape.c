@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/rng.h"
 #include "core/shape.h"
+#include <luge/luge.h>
 
 #define STRIDES(...) ((const int64_t[LUGE_MAX_RANK]){__VA_ARGS__})
 
@@ -21,7 +23,10 @@ static int64_t draw(uint64_t *at, int64_t below)
     return (int64_t)(lg_philox_block(11, 0, (*at)++).v[0] % (uint32_t)below);
 }
 
-static int64_t numel(luge_shape s) { return lg_shape_numel(&s); }
+static int64_t numel(luge_shape s)
+{
+    return lg_shape_numel(&s);
+}
 
 static void test_numel(void **state)
 {
@@ -44,8 +49,8 @@ static void test_NUM_11_sizes_over_2_31(void **state)
     assert_int_equal(numel(LUGE_SHAPE(INT64_MAX / 8)), INT64_MAX / 8);
     assert_int_equal(numel(LUGE_SHAPE(INT64_MAX / 8 + 1)), -1);
     assert_int_equal(numel(LUGE_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32)), -1); /* 2^64: 0 if it wraps */
-    assert_int_equal(numel(LUGE_SHAPE(INT64_MAX, INT64_MAX)), -1);              /* 1 if it wraps */
-    assert_int_equal(numel(LUGE_SHAPE(0, INT64_MAX, INT64_MAX)), -1);           /* its strides do not fit */
+    assert_int_equal(numel(LUGE_SHAPE(INT64_MAX, INT64_MAX)), -1);               /* 1 if it wraps */
+    assert_int_equal(numel(LUGE_SHAPE(0, INT64_MAX, INT64_MAX)), -1);            /* its strides do not fit */
     int64_t stride[LUGE_MAX_RANK];
     const luge_shape s = LUGE_SHAPE(4, 65536, 65536);
     lg_strides_contiguous(&s, stride);
@@ -135,7 +140,8 @@ static void test_dense_and_overlap(void **state)
 static bool broadcasts(luge_shape a, luge_shape b, luge_shape wanted)
 {
     luge_shape ab = a, ba = b;
-    return lg_broadcast(&ab, &b) && lg_broadcast(&ba, &a) && lg_shape_equal(&ab, &wanted) && lg_shape_equal(&ba, &wanted);
+    return lg_broadcast(&ab, &b) && lg_broadcast(&ba, &a) && lg_shape_equal(&ab, &wanted) &&
+           lg_shape_equal(&ba, &wanted);
 }
 
 static void test_broadcast(void **state)
@@ -243,8 +249,8 @@ static void test_reshape_against_every_element(void **state)
 {
     (void)state;
     static const luge_shape shapes[] = {
-        {1, {24}}, {2, {4, 6}}, {2, {6, 4}}, {3, {2, 3, 4}}, {3, {4, 3, 2}}, {4, {2, 2, 3, 2}}, {4, {3, 1, 8, 1}},
-        {3, {1, 24, 1}}, {5, {2, 1, 2, 2, 3}}, {2, {24, 1}}, {3, {2, 12, 1}},
+        {1, {24}},         {2, {4, 6}},     {2, {6, 4}},          {3, {2, 3, 4}}, {3, {4, 3, 2}},  {4, {2, 2, 3, 2}},
+        {4, {3, 1, 8, 1}}, {3, {1, 24, 1}}, {5, {2, 1, 2, 2, 3}}, {2, {24, 1}},   {3, {2, 12, 1}},
     };
     enum { SHAPES = sizeof shapes / sizeof *shapes };
     uint64_t at = 0;

@@ -4,14 +4,19 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/fault.h"
 #include "core/thread.h"
+#include <luge/luge.h>
 
 /* The address sanitizer ends the process on sizes that malloc only refuses, unless told not to. */
 const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
 
 static luge_live_counts before;
 static luge_scope scope;
@@ -33,7 +38,8 @@ static int tear_down(void **state)
     luge_scope_exit(scope, NULL);
     luge_error_clear();
     const luge_live_counts now = luge_live();
-    return now.tensors == before.tensors && now.storages == before.storages && now.host_bytes == before.host_bytes ? 0 : 1;
+    return now.tensors == before.tensors && now.storages == before.storages && now.host_bytes == before.host_bytes ? 0
+                                                                                                                   : 1;
 }
 
 static void expect_error(luge_status code, const char *part)
@@ -184,7 +190,7 @@ static void test_empty_like(void **state)
 {
     (void)state;
     luge_tensor *t = luge_empty(LUGE_SHAPE(2, 3), &(luge_tensor_options){.dtype = LUGE_I64});
-    luge_tensor *across = view(t, LUGE_SHAPE(3, 2), STRIDES(1, 3), 0); /* dense: kept */
+    luge_tensor *across = view(t, LUGE_SHAPE(3, 2), STRIDES(1, 3), 0);  /* dense: kept */
     luge_tensor *columns = view(t, LUGE_SHAPE(2, 2), STRIDES(3, 1), 1); /* not dense */
     luge_tensor *a = luge_empty_like(across), *b = luge_empty_like(columns);
     assert_int_equal(luge_tensor_dtype(a), LUGE_I64);

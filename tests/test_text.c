@@ -5,10 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
-#include <luge/luge.h>
+
 #include "core/fault.h"
 #include "core/tensor.h"
+#include <luge/luge.h>
 
 static luge_tensor *array_of(luge_dtype dtype, luge_shape shape, const double *values)
 {
@@ -30,7 +32,8 @@ static void test_nested_lists(void **state)
     assert_string_equal(luge_text(LUGE_TENSOR(LUGE_SHAPE(2, 2, 1), 1, 2, 3, 4)), "[[[1], [2]], [[3], [4]]]");
     luge_tensor *t = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
     const luge_shape turned = LUGE_SHAPE(3, 2);
-    assert_string_equal(luge_text(lg_borrow(lg_tensor_view(t, &turned, (int64_t[]){1, 3}, 0))), "[[1, 4], [2, 5], [3, 6]]");
+    assert_string_equal(luge_text(lg_borrow(lg_tensor_view(t, &turned, (int64_t[]){1, 3}, 0))),
+                        "[[1, 4], [2, 5], [3, 6]]");
 }
 
 static void test_numbers(void **state)
@@ -55,9 +58,11 @@ static void test_numbers(void **state)
 static void test_the_locale_does_not_matter(void **state)
 {
     (void)state;
-    static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "nl_NL.UTF-8", "es_ES.UTF-8", "ps_AF.UTF-8"};
+    static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE",
+                                         "nl_NL.UTF-8", "es_ES.UTF-8", "ps_AF.UTF-8"};
     bool found = false;
-    for (size_t i = 0; i < sizeof commas / sizeof *commas && !found; ++i) found = setlocale(LC_NUMERIC, commas[i]) != NULL;
+    for (size_t i = 0; i < sizeof commas / sizeof *commas && !found; ++i)
+        found = setlocale(LC_NUMERIC, commas[i]) != NULL;
     if (!found) skip();
     LUGE_SCOPE("test");
     assert_string_equal(luge_text(LUGE_TENSOR(LUGE_SHAPE(2), 1.5, 2.25e-10)), "[1.5, 2.25e-10]");
@@ -106,8 +111,15 @@ static void test_no_shape_makes_a_long_text(void **state)
 {
     (void)state;
     static const luge_shape shapes[] = {
-        {8, {6, 6, 6, 6, 6, 6, 6, 6}}, {8, {5, 5, 5, 5, 5, 5, 5, 5}}, {4, {30, 30, 30, 30}}, {1, {1000}}, {2, {1000, 0}},
-        {2, {100000, 0}},              {4, {7, 7, 7, 7}},             {2, {1, 100000}},      {2, {31, 32}},
+        {8, {6, 6, 6, 6, 6, 6, 6, 6}},
+        {8, {5, 5, 5, 5, 5, 5, 5, 5}},
+        {4, {30, 30, 30, 30}},
+        {1, {1000}},
+        {2, {1000, 0}},
+        {2, {100000, 0}},
+        {4, {7, 7, 7, 7}},
+        {2, {1, 100000}},
+        {2, {31, 32}},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         LUGE_SCOPE("test");
