@@ -14,8 +14,9 @@ if(simd_sources)
     add_library(luge_simd_${isa} OBJECT ${simd_sources})
     target_link_libraries(luge_simd_${isa} PRIVATE luge_flags)
     target_include_directories(luge_simd_${isa} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-    # Always optimised: unvectorised kernels would make every debug test run crawl.
-    target_compile_options(luge_simd_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math -fno-signed-zeros ${LUGE_ISA_FLAGS_${isa}})
+    # Always optimised: unvectorised kernels would make every debug test run crawl. Integers wrap around,
+    # as tensors of them do.
+    target_compile_options(luge_simd_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math -fwrapv ${LUGE_ISA_FLAGS_${isa}})
     target_compile_definitions(luge_simd_${isa} PRIVATE LG_ISA=${isa})
     list(APPEND LUGE_OBJECTS $<TARGET_OBJECTS:luge_simd_${isa}>)
   endforeach()

@@ -1,0 +1,44 @@
+/* Between the kernels of cpu/simd/ and those who call them. Every kernel works on dense arrays, which
+ * may be one and the same where lengths are equal; strides, halves and threads are the callers'
+ * business. */
+#ifndef LG_CPU_SIMD_SIMD_H
+#define LG_CPU_SIMD_SIMD_H
+
+#include "core/dtype.h"
+#include "core/op_id.h"
+#include "cpu/isa.h"
+
+/* What kernels compute in. f16 and bf16 are converted to f32 for them. */
+typedef enum lg_lane { LG_LANE_F32, LG_LANE_F64, LG_LANE_I64, LG_LANE_I32, LG_LANE_U8, LG_LANE_BOOL, LG_LANES } lg_lane;
+
+static inline lg_lane lg_lane_of(luge_dtype d)
+{
+    static const unsigned char lane[LG_DTYPE_COUNT] = {LG_LANE_F32, LG_LANE_F64, LG_LANE_F32, LG_LANE_F32,
+                                                       LG_LANE_I64, LG_LANE_I32, LG_LANE_U8,  LG_LANE_BOOL};
+    return (lg_lane)lane[d];
+}
+
+/* An elementwise op on n elements, with its numbers. */
+typedef void (*lg_map)(int64_t n, void *out, const void *const *in, double p, double q);
+/* NULL for what is not elementwise, or not for this lane. */
+typedef struct lg_map_table { lg_map op[LG_OP_COUNT]; } lg_map_table;
+LG_ISA_DECLARE(const lg_map_table, lg_map_f32);
+LG_ISA_DECLARE(const lg_map_table, lg_map_f64);
+LG_ISA_DECLARE(const lg_map_table, lg_map_i64);
+LG_ISA_DECLARE(const lg_map_table, lg_map_i32);
+LG_ISA_DECLARE(const lg_map_table, lg_map_u8);
+LG_ISA_DECLARE(const lg_map_table, lg_map_bool);
+
+/* Conversion of n elements; see core/dtype.h for the rules. */
+typedef void (*lg_convert_fn)(int64_t n, void *to, const void *from);
+typedef struct lg_convert_table { lg_convert_fn to_from[LG_DTYPE_COUNT][LG_DTYPE_COUNT]; } lg_convert_table;
+LG_ISA_DECLARE(const lg_convert_table, lg_converts);
+
+/* Before a loop whose iterations do not depend on each other although its arrays may be the same. */
+#if defined(__clang__)
+#define LG_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LG_VECTOR_LOOP _Pragma("GCC ivdep")
+#endif
+
+#endif
