@@ -3,6 +3,7 @@
 #include <luge/scope.h>
 #include <math.h>
 #include "ops/check.h"
+#include "ops/compose.h"
 
 /* The last two axes of q [.., L, D], k [.., S, D], v [.., S, E] fit. */
 static bool check_heads(const luge_tensor *q, const luge_tensor *k, const luge_tensor *v)
@@ -36,9 +37,7 @@ static luge_tensor *causal_mask(const luge_tensor *scores)
 /* Scores stay where `mask` is true and become -inf elsewhere. */
 static luge_tensor *keep_where(luge_tensor *mask, luge_tensor *scores)
 {
-    if (scores == NULL) return NULL;
-    const luge_tensor_options like = {.dtype = scores->dtype, .device = luge_tensor_device(scores)};
-    return luge_where(mask, scores, luge_full(LUGE_SCALAR, -HUGE_VAL, &like));
+    return luge_where(mask, scores, lg_number_like(scores, -HUGE_VAL));
 }
 
 static luge_tensor *masked(luge_tensor *scores, luge_tensor *mask)

@@ -21,9 +21,6 @@ typedef struct lg_reduce_attrs {
     double number;         /* norm: p; var: correction */
 } lg_reduce_attrs;
 
-/* matmul of rank >= 2 operands; transposes are strides, so there is nothing to say. */
-typedef struct lg_matmul_attrs { int unused; } lg_matmul_attrs;
-
 typedef struct lg_conv2d_attrs {
     int64_t stride[2], padding_before[2], padding_after[2], dilation[2], groups;
     luge_shape in_shape, weight_shape;    /* filled by conv2d's infer caller, read by the backward ops */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
+#include "ops/compose.h"
 #include "ops/reference.h"
 
 static bool check_reduction(const char *op, luge_reduction r)
@@ -122,11 +123,12 @@ static luge_tensor *wanted_distribution(const lg_grad_call *g)
     luge_tensor *target = luge_unsqueeze(g->in[1], 1), *weight = g->in[2];
     int64_t classes = g->in_shape[0].dim[1];
     luge_tensor_options like = {.dtype = luge_tensor_dtype(target), .device = luge_tensor_device(target)};
-    luge_tensor *hot = luge_cast(luge_eq(target, luge_arange(0, (double)classes, 1, &like)), g->in_dtype[0]);
-    luge_tensor *counts = luge_cast(luge_ne(target, luge_full(LUGE_SCALAR, (double)a->ignore_index, &like)), g->in_dtype[0]);
+    luge_tensor *number = luge_arange(0, (double)classes, 1, &like);
+    luge_tensor *counts = luge_ne(number, lg_number_like(number, (double)a->ignore_index));
+    luge_tensor *hot = luge_cast(luge_mul(luge_eq(target, number), counts), g->in_dtype[0]);
     luge_tensor *q = luge_add_scalar(luge_mul_scalar(hot, 1 - a->label_smoothing), a->label_smoothing / (double)classes);
     if (weight != NULL) q = luge_mul(q, luge_detach(weight));
-    return luge_mul(q, counts);
+    return luge_mul(q, luge_sum(hot, LUGE_AXES_KEEPDIM(1)));
 }
 
 static luge_status cross_entropy_backward(lg_grad_call *g)

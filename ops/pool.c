@@ -1,5 +1,6 @@
 /* Pooling over windows of [N, C, H, W]: maximum, mean, and the mean over windows that adapt to the
  * output's size. Results lie in memory as the input does. */
+#include <float.h>
 #include <luge/ops.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include "core/alloc.h"
 #include "ops/attrs.h"
 #include "ops/check.h"
+#include "ops/compose.h"
 #include "ops/reference.h"
 
 /* ---- windows */
@@ -119,6 +121,55 @@ static luge_status max_pool2d_backward_infer(lg_call *call)
     return LUGE_OK;
 }
 
+/* The composed gradient takes each window apart into its elements with a convolution by unit kernels,
+ * one plane at a time: [N C, 1, H, W] -> [N C, places, H', W']. */
+static lg_conv2d_attrs windows_apart(const lg_pool2d_attrs *a)
+{
+    const int64_t *x = a->in_shape.dim, *k = a->kernel;
+    lg_conv2d_attrs c = {.dilation = {1, 1}, .groups = 1};
+    c.in_shape = LUGE_SHAPE(x[0] * x[1], 1, x[2], x[3]);
+    c.weight_shape = LUGE_SHAPE(k[0] * k[1], 1, k[0], k[1]);
+    for (int i = 0; i < 2; ++i) {
+        int64_t after = (a->out[i] - 1) * a->stride[i] + k[i] - x[2 + i] - a->padding[i];
+        c.stride[i] = a->stride[i];
+        c.padding_before[i] = a->padding[i];
+        c.padding_after[i] = after > 0 ? after : 0;
+    }
+    return c;
+}
+
+/* 1 at the place of each window that the maximum came from, 0 elsewhere: [N C, places, H', W']. x [N C, 1, H, W]
+ * is made finite first, as the unit kernels multiply by 0. */
+static luge_tensor *chosen(const lg_conv2d_attrs *c, luge_tensor *x, luge_tensor *units)
+{
+    const double most = x != NULL && x->dtype == LUGE_F64 ? DBL_MAX : FLT_MAX;
+    lg_conv2d_attrs one = *c;
+    one.in_shape.dim[0] = 1;
+    luge_tensor *apart = LG_CALL(conv2d, c, luge_channels_last(luge_clamp(x, -most, most)), units, LUGE_NONE);
+    luge_tensor *inside = LG_CALL(conv2d, &one, luge_channels_last(luge_ones_like(luge_slice(x, 0, 0, 1))), units, LUGE_NONE);
+    apart = luge_where(luge_gt(inside, lg_number_like(x, 0.5)), apart, lg_number_like(x, -HUGE_VAL));
+    const luge_tensor_options index = {.dtype = LUGE_I64, .device = luge_tensor_device(x)};
+    luge_tensor *places = luge_arange(0, (double)c->weight_shape.dim[0], 1, &index);
+    luge_tensor *best = luge_unsqueeze(luge_argmax(apart, 1), 1);
+    return luge_cast(luge_eq(best, luge_reshape(places, LUGE_SHAPE(c->weight_shape.dim[0], 1, 1))), luge_tensor_dtype(x));
+}
+
+static luge_status max_pool2d_backward(lg_grad_call *g)
+{
+    const lg_pool2d_attrs *a = g->attrs;
+    const lg_conv2d_attrs c = windows_apart(a);
+    if (!g->needs[0] || c.in_shape.dim[0] == 0) return LUGE_OK;
+    luge_tensor *x = luge_cast(luge_reshape(luge_detach(g->in[0]), c.in_shape), lg_accumulate_type(g->in_dtype[0]));
+    const luge_tensor_options like = {.dtype = luge_tensor_dtype(x), .device = luge_tensor_device(x)};
+    luge_tensor *number = luge_arange(0, (double)c.weight_shape.dim[0], 1, &like);
+    luge_tensor *units = luge_reshape(luge_cast(luge_eq(luge_unsqueeze(number, 1), number), like.dtype), c.weight_shape);
+    luge_tensor *gy = luge_cast(luge_reshape(g->grad_out[0], LUGE_SHAPE(c.in_shape.dim[0], 1, a->out[0], a->out[1])), like.dtype);
+    luge_tensor *apart = luge_mul(gy, chosen(&c, x, units));
+    luge_tensor *gx = LG_CALL(conv2d_backward_input, &c, luge_channels_last(apart), units);
+    g->grad_in[0] = luge_reshape(gx, a->in_shape);
+    return lg_error();
+}
+
 static luge_status max_pool2d_backward_fused(lg_grad_call *g)
 {
     luge_tensor *gy = lg_match_layout(g->grad_out[0], g->out[0]);
@@ -134,6 +185,7 @@ const lg_op lg_op_max_pool2d = {
     .attrs_size = sizeof(lg_pool2d_attrs),
     .infer = pool_infer,
     .reference = max_pool2d_reference,
+    .backward = max_pool2d_backward,
     .backward_fused = max_pool2d_backward_fused,
 };
 
