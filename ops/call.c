@@ -217,6 +217,8 @@ static luge_status allocate(lg_call *call)
 
 /* ---- launch */
 
+atomic_bool lg_op_ran[LG_OP_COUNT];
+
 static bool nothing_to_do(const lg_call *call)
 {
     for (int k = 0; k < call->n_out; ++k)
@@ -244,12 +246,14 @@ static luge_status run_kernel(lg_call *call, int id)
 
 static luge_status launch(lg_call *call, bool made_by_infer)
 {
+    const int id = lg_op_number(call->op);
+    if (id >= 0) atomic_store_explicit(&lg_op_ran[id], true, memory_order_relaxed);
     if (call->view_of >= 0) {
         lg_count(LG_COUNT_VIEW);
         return LUGE_OK;
     }
     if (made_by_infer || nothing_to_do(call)) return LUGE_OK;
-    const luge_status status = run_kernel(call, lg_op_number(call->op));
+    const luge_status status = run_kernel(call, id);
     /* Also after a failure: memory may have been written. */
     if (call->in_place) lg_bump_version(call->in[0]);
     for (int i = 0; i < call->n_in && call->op->mutates >> i != 0; ++i)

@@ -11,6 +11,9 @@ luge_status lg_perform(lg_call *call, luge_tensor *const *given);
 /* The number of a built-in op, -1 for any other (registry.c). */
 int lg_op_number(const lg_op *op);
 
+/* Whether an op has run in this process: for the test that none is left out. */
+extern atomic_bool lg_op_ran[LG_OP_COUNT];
+
 /* Runs an f32 kernel on a call that may have f16 and bf16 tensors: converts them for it and its results
  * back (convert.c). Returns what the kernel returned, or an error. */
 int lg_run_as_f32(const lg_call *call, lg_kernel kernel);
