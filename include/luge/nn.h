@@ -84,14 +84,15 @@ LUGE_API luge_module *luge_nn_softplus(void); /**< PyTorch: nn.Softplus. */
 LUGE_API luge_module *luge_nn_flatten(void);
 /** Its input, unchanged. PyTorch: nn.Identity. */
 LUGE_API luge_module *luge_nn_identity(void);
-/** Loose tensors as parameters "0", "1", ...; has no forward. PyTorch: nn.ParameterList. */
+/** Loose tensors, these very ones, as parameters "0", "1", ...: float leaves without gaps in memory. Has
+ *  no forward. PyTorch: nn.ParameterList. */
 LUGE_API luge_module *luge_nn_params(luge_list tensors);
 /** One after another; children are named "0", "1", ... and owned from then on, even on error. PyTorch: nn.Sequential. */
 LUGE_API luge_module *luge_nn_sequential_array(luge_module *const *modules, int count);
 /** body(x) + shortcut(x); `shortcut` NULL: + x. Children "body", "shortcut". Owns both, even on error. */
 LUGE_API luge_module *luge_nn_residual(luge_module *body, luge_module *shortcut);
-/** Inputs (query) or (query, key, value), [N, L, dim], and an optional mask added to the scores;
- *  output [N, L, dim]. "in_proj_weight" [3 dim, dim], "in_proj_bias", "out_proj.weight", "out_proj.bias".
+/** Inputs (query) or (query, key, value), [N, L, dim], and an optional mask as luge_attention takes it
+ *  (added to the scores; bool: false is masked) that broadcasts to [N, heads, L, S]; output [N, L, dim]. "in_proj_weight" [3 dim, dim], "in_proj_bias", "out_proj.weight", "out_proj.bias".
  *  PyTorch: nn.MultiheadAttention, batch_first=True. */
 LUGE_API luge_module *luge_nn_multihead_attention(int64_t dim, int64_t heads, const luge_mha_options *options);
 /** x [N, L, dim] -> the same. PyTorch's names: "self_attn.in_proj_weight", "linear1.weight", "norm1.weight", ... */
@@ -129,12 +130,13 @@ LUGE_API luge_tensor *luge_module_buffer(luge_module *module, const char *name);
 LUGE_API luge_module *luge_module_child(luge_module *module, const char *name);
 /** How many elements the parameters have together. */
 LUGE_API int64_t luge_module_param_count(const luge_module *module);
-/** Stops gradients of the parameters that match, and the running statistics beside them.
+/** Stops gradients of the parameters that match, drops those they have, and stops the running
+ *  statistics beside them: a batch norm with a frozen parameter normalises as in eval mode.
  *  @return how many parameters; 0 on error */
 LUGE_API int luge_module_freeze(luge_module *module, const char *pattern);
 /** Undoes luge_module_freeze. @return how many parameters; 0 on error */
 LUGE_API int luge_module_unfreeze(luge_module *module, const char *pattern);
-/** An independent copy, with the same values, modes and frozen parameters. */
+/** An independent copy, with the same values, modes and frozen parameters. Draws no random numbers. */
 LUGE_API luge_module *luge_module_clone(const luge_module *module);
 /** Copies values of parameters and buffers, by name; nothing is copied unless everything fits. */
 LUGE_API luge_status luge_module_copy(luge_module *to, const luge_module *from);
@@ -147,7 +149,8 @@ LUGE_API void luge_module_destroy(luge_module *module);
 
 /** Sees one parameter or buffer and its path. */
 typedef void (*luge_param_fn)(const char *name, luge_tensor *param, void *user);
-/** Visits all parameters, in the order they were added. A shared one is visited once. */
+/** Visits all parameters: a module's own in the order they were added, then its children's. A shared
+ *  one is visited once, under its first name. Ends early if an error comes to stand. */
 LUGE_API luge_status luge_module_each_param(luge_module *module, luge_param_fn visit, void *user);
 /** Visits all buffers. */
 LUGE_API luge_status luge_module_each_buffer(luge_module *module, luge_param_fn visit, void *user);
@@ -157,7 +160,8 @@ typedef void (*luge_module_fn)(const char *name, luge_module *module, void *user
 LUGE_API luge_status luge_module_each(luge_module *module, luge_module_fn visit, void *user);
 
 /** Writes parameters and buffers as safetensors under their paths; PyTorch's safetensors package
- *  reads them. Written to a temporary file beside `path`, synced, then renamed. */
+ *  reads them. A shared parameter is stored once, under its first name; others that overlap in memory are
+ *  LUGE_ERR_UNSUPPORTED. Written to a temporary file beside `path`, synced, then renamed. */
 LUGE_API luge_status luge_module_save(const luge_module *module, const char *path) LUGE_MUST_CHECK;
 
 /** How luge_module_load reads. */
@@ -175,8 +179,10 @@ typedef struct luge_load_result {
     const char *text; /**< One line per difference; borrowed from the scope. */
     LUGE_RESERVED(4); /**< Zero. */
 } luge_load_result;
-/** Reads safetensors into a module. Everything is checked before anything changes; a strict load (the
- *  default) wants the same names and shapes. `result` may be NULL. */
+/** Reads safetensors into a module, converting dtypes. Everything is checked and read before anything
+ *  changes; a strict load (the default) wants the same names and shapes. A shared parameter may be in
+ *  the file under any of its names; the first of them counts. Batch norm counters may be missing, as in
+ *  PyTorch. `result` may be NULL. */
 LUGE_API luge_status luge_module_load(luge_module *module, const char *path, const luge_load_options *options,
                                       luge_load_result *result);
 
@@ -193,7 +199,7 @@ typedef struct luge_module_class {
     luge_tensor *(*forward)(luge_module *self, void *state, luge_tensor *input);
     /** Several inputs, one output. */
     luge_tensor *(*forward_list)(luge_module *self, void *state, luge_list inputs);
-    /** Frees what the state refers to; parameters and children go by themselves. */
+    /** Frees what build made the state refer to; parameters and children go by themselves. */
     void (*destroy)(void *state);
     luge_cast_class autocast; /**< LUGE_CAST_F32: inputs come as f32 inside an autocast region, say. */
     /** Several inputs, several outputs. */
@@ -201,13 +207,17 @@ typedef struct luge_module_class {
     LUGE_RESERVED(3); /**< Zero. */
 } luge_module_class;
 
-/** Makes a module of the user's; NULL if anything in `build` failed, with all it had freed. */
+/** Makes a module of the user's; NULL if anything in `build` failed, with all it had freed. `state` NULL
+ *  is all zero. */
 LUGE_API luge_module *luge_module_create(const luge_module_class *type, const void *state);
-/** Makes `value` (unshared, or copied) a parameter; in `build` only. @return its handle, good for the module's life */
+/** Makes `value` (unshared, or copied) a parameter; in `build` only. A parameter that the module or one
+ *  of its children has already is not copied but shared: tied weights. Names have no dots.
+ *  @return its handle, good for the module's life */
 LUGE_API luge_tensor *luge_module_add_param(luge_module *self, const char *name, luge_tensor *value);
 /** Makes `value` a buffer: saved and moved with the module, but not trained. */
 LUGE_API luge_tensor *luge_module_add_buffer(luge_module *self, const char *name, luge_tensor *value);
-/** Makes `child` a child, owned from then on, even on error. @return child */
+/** Makes `child` a child, owned from then on, even on error; in `build` only. @return the child to keep
+ *  in the state: `child`, or while cloning a copy of one that the original was given */
 LUGE_API luge_module *luge_module_add(luge_module *self, const char *name, luge_module *child);
 
 /* ---- initial values, in place; each returns its argument. PyTorch: torch.nn.init */
