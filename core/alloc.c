@@ -14,12 +14,18 @@ typedef struct header {
     alignas(16) size_t bytes; /* asked for, without the header */
 } header;
 
-static luge_allocator user;   /* user.alloc NULL: malloc and free */
+static luge_allocator user; /* user.alloc NULL: malloc and free */
 static atomic_int_least64_t live_bytes, system_bytes;
 
-void lg_alloc_use(const luge_allocator *allocator) { user = allocator ? *allocator : (luge_allocator){0}; }
+void lg_alloc_use(const luge_allocator *allocator)
+{
+    user = allocator ? *allocator : (luge_allocator){0};
+}
 
-bool lg_alloc_is_foreign(void) { return user.alloc != NULL; }
+bool lg_alloc_is_foreign(void)
+{
+    return user.alloc != NULL;
+}
 
 static void count(atomic_int_least64_t *counter, int64_t change)
 {
@@ -42,7 +48,10 @@ static void *finish(header *h, size_t bytes)
 }
 
 /* Whether a block with its header can be asked for at all. */
-static bool refused(size_t bytes) { return bytes > PTRDIFF_MAX - sizeof(header) || lg_fault(LG_FAULT_HOST); }
+static bool refused(size_t bytes)
+{
+    return bytes > PTRDIFF_MAX - sizeof(header) || lg_fault(LG_FAULT_HOST);
+}
 
 void *lg_alloc(size_t bytes)
 {
@@ -116,10 +125,22 @@ void lg_system_free(void *memory, size_t bytes)
         free(memory);
 }
 
-void *lg_private_resize(void *old, size_t bytes) { return lg_fault(LG_FAULT_HOST) ? NULL : realloc(old, bytes); }
+void *lg_private_resize(void *old, size_t bytes)
+{
+    return lg_fault(LG_FAULT_HOST) ? NULL : realloc(old, bytes);
+}
 
-void lg_private_free(void *memory) { free(memory); }
+void lg_private_free(void *memory)
+{
+    free(memory);
+}
 
-int64_t lg_alloc_live_bytes(void) { return atomic_load_explicit(&live_bytes, memory_order_relaxed); }
+int64_t lg_alloc_live_bytes(void)
+{
+    return atomic_load_explicit(&live_bytes, memory_order_relaxed);
+}
 
-int64_t lg_system_live_bytes(void) { return atomic_load_explicit(&system_bytes, memory_order_relaxed); }
+int64_t lg_system_live_bytes(void)
+{
+    return atomic_load_explicit(&system_bytes, memory_order_relaxed);
+}

@@ -3,17 +3,17 @@
 #ifndef LG_CORE_ALLOC_H
 #define LG_CORE_ALLOC_H
 
+#include <luge/process.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <luge/process.h>
 
 /* NULL sets LUGE_ERR_OUT_OF_MEMORY on this thread. Contents are undefined / zero. */
 void *lg_alloc(size_t bytes);
 void *lg_alloc_zero(size_t bytes);
 /* As realloc: on failure the old block stays. */
 void *lg_resize(void *old, size_t bytes);
-void lg_free(void *memory);                 /* NULL is fine */
-char *lg_copy_text(const char *text);       /* strdup */
+void lg_free(void *memory);           /* NULL is fine */
+char *lg_copy_text(const char *text); /* strdup */
 
 /* Memory straight from the system or the user's allocator, aligned; no error is set. For
  * backends, whose caching allocator reports failures itself. */

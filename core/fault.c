@@ -25,6 +25,12 @@ void lg_fault_set(lg_fault_kind kind, int64_t nth)
     atomic_store(&fault[kind].nth, nth);
 }
 
-int64_t lg_fault_requests(lg_fault_kind kind) { return atomic_load(&fault[kind].requests); }
+int64_t lg_fault_requests(lg_fault_kind kind)
+{
+    return atomic_load(&fault[kind].requests);
+}
 
-bool lg_fault_hit(lg_fault_kind kind) { return atomic_load(&fault[kind].hit); }
+bool lg_fault_hit(lg_fault_kind kind)
+{
+    return atomic_load(&fault[kind].hit);
+}

@@ -33,18 +33,18 @@
 #endif
 
 enum {
-    UNIT = 64,                     /* block sizes are multiples: the alignment promised */
-    SMALL_MAX = 1 << 20,           /* the largest small request, bytes */
+    UNIT = 64,           /* block sizes are multiples: the alignment promised */
+    SMALL_MAX = 1 << 20, /* the largest small request, bytes */
     SMALL_SEGMENT = 4 << 20,
     LARGE_SEGMENT = 32 << 20,
-    LARGE_UNIT = 1 << 16,          /* sizes of large blocks are multiples */
-    OCTAVE = 8,                    /* classes between a size and its double */
-    FINE = 15,                     /* classes of 1..15 units, before octaves begin */
+    LARGE_UNIT = 1 << 16, /* sizes of large blocks are multiples */
+    OCTAVE = 8,           /* classes between a size and its double */
+    FINE = 15,            /* classes of 1..15 units, before octaves begin */
     QUICK_CLASSES = FINE + 10 * OCTAVE + 1,
     BINS = FINE + 55 * OCTAVE,
-    BIN_LOOKS = 32,                /* blocks of one bin that a search for the best fit looks at */
-    CHUNK_BLOCKS = 64,             /* descriptions allocated at once */
-    TABLE_START = 8                /* log2 of the table's first size */
+    BIN_LOOKS = 32,    /* blocks of one bin that a search for the best fit looks at */
+    CHUNK_BLOCKS = 64, /* descriptions allocated at once */
+    TABLE_START = 8    /* log2 of the table's first size */
 };
 
 typedef enum block_state { BLOCK_USED, BLOCK_QUICK, BLOCK_FREE } block_state;
@@ -52,11 +52,11 @@ typedef enum block_state { BLOCK_USED, BLOCK_QUICK, BLOCK_FREE } block_state;
 typedef struct block {
     char *start;
     size_t size;
-    struct block *left, *right;    /* neighbours by address in the segment */
-    struct block *next, *prev;     /* in a quick list or bin, or among the spare ones */
-    struct block *chain;           /* in the table */
+    struct block *left, *right; /* neighbours by address in the segment */
+    struct block *next, *prev;  /* in a quick list or bin, or among the spare ones */
+    struct block *chain;        /* in the table */
     block_state state;
-    bool large;                    /* of which arena */
+    bool large; /* of which arena */
 } block;
 
 typedef struct chunk {
@@ -66,7 +66,7 @@ typedef struct chunk {
 
 /* Free blocks of small or of large segments. */
 typedef struct arena {
-    size_t segment;                /* the least that is asked of the backend */
+    size_t segment; /* the least that is asked of the backend */
     block *bin[BINS];
     uint64_t filled[(BINS + 63) / 64];
 } arena;
@@ -75,15 +75,15 @@ struct lg_memory {
     pthread_mutex_t lock;
     lg_device *device;
     block *quick[QUICK_CLASSES];
-    arena arena[2];                /* small, large */
-    block **table;                 /* 1 << table_bits chains */
+    arena arena[2]; /* small, large */
+    block **table;  /* 1 << table_bits chains */
     int table_bits;
-    size_t n_blocks;               /* in the table */
+    size_t n_blocks; /* in the table */
     block *spare;
     int n_spare;
     chunk *chunks;
     luge_memory_stats stats;
-    lg_memory *next;               /* in the list of all */
+    lg_memory *next; /* in the list of all */
 };
 
 /* Every allocator, for lg_memory_trim_all. */
@@ -100,7 +100,10 @@ static int class_of(size_t units)
     return FINE + (log2 - 4) * OCTAVE + (int)((units >> (log2 - 3)) & (OCTAVE - 1));
 }
 
-static size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+static size_t round_up(size_t size, size_t multiple)
+{
+    return (size + multiple - 1) / multiple * multiple;
+}
 
 /* The size of a block for a request: the lower end of a class for small ones. */
 static size_t block_size(size_t bytes)

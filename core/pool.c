@@ -24,7 +24,7 @@ enum {
     MAX_THREADS = 1024,
     MAX_HOOKS = 4,
     SPIN_NANOSECONDS = 20000,
-    SPIN_STEP = 32             /* looks between two looks at the clock */
+    SPIN_STEP = 32 /* looks between two looks at the clock */
 };
 
 static struct {
@@ -40,16 +40,16 @@ static struct {
     atomic_uint round;         /* counts works; a change of it wakes the workers */
     atomic_bool quit, stopped; /* workers are to end; the pool is gone for good */
 
-    pthread_mutex_t lock;      /* with the two conditions */
+    pthread_mutex_t lock; /* with the two conditions */
     pthread_cond_t wake, done;
-    atomic_int sleeping;       /* workers at `wake` */
-    atomic_bool waiting;       /* the caller is at `done` */
+    atomic_int sleeping; /* workers at `wake` */
+    atomic_bool waiting; /* the caller is at `done` */
 
     /* Changed by whoever is busy. */
     pthread_t worker[MAX_THREADS];
     int n_workers;
-    int asked;                 /* threads with the caller; 0: not decided */
-    atomic_int threads;        /* what of it could be started; 0: not decided */
+    int asked;          /* threads with the caller; 0: not decided */
+    atomic_int threads; /* what of it could be started; 0: not decided */
     void (*hook[MAX_HOOKS])(void);
     int n_hooks;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
@@ -212,10 +212,14 @@ static void guard_forks(void)
 
 static bool acquire(void)
 {
-    return !in_parallel && !atomic_load_explicit(&pool.busy, memory_order_relaxed) && !atomic_exchange(&pool.busy, true);
+    return !in_parallel && !atomic_load_explicit(&pool.busy, memory_order_relaxed) &&
+           !atomic_exchange(&pool.busy, true);
 }
 
-static void release(void) { atomic_store(&pool.busy, false); }
+static void release(void)
+{
+    atomic_store(&pool.busy, false);
+}
 
 static void wake_workers(int64_t wanted)
 {
@@ -284,7 +288,10 @@ int64_t lg_slices(int64_t items, int64_t grain)
     return n < 1 ? 1 : n > MAX_SLICES ? MAX_SLICES : n;
 }
 
-int lg_pool_thread(void) { return thread_number; }
+int lg_pool_thread(void)
+{
+    return thread_number;
+}
 
 void lg_pool_on_start(void (*fn)(void))
 {
@@ -320,4 +327,7 @@ luge_status luge_set_num_threads(int threads)
     return LUGE_OK;
 }
 
-int luge_num_threads(void) { return lg_pool_threads(); }
+int luge_num_threads(void)
+{
+    return lg_pool_threads();
+}

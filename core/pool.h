@@ -14,7 +14,10 @@ void lg_parallel(int64_t n, lg_slice_fn fn, void *work);
 /* Number of slices for `items` of equal cost with at least `grain` items each, at most 256; a
  * function of both alone. Slice s covers [lg_slice_begin(items, n, s), lg_slice_begin(items, n, s + 1)). */
 int64_t lg_slices(int64_t items, int64_t grain);
-static inline int64_t lg_slice_begin(int64_t items, int64_t n, int64_t s) { return items / n * s + (s < items % n ? s : items % n); }
+static inline int64_t lg_slice_begin(int64_t items, int64_t n, int64_t s)
+{
+    return items / n * s + (s < items % n ? s : items % n);
+}
 /* 0 in a calling thread (of which there may be several), 1.. in pool threads. */
 int lg_pool_thread(void);
 /* How many threads work on an lg_parallel at most: the pool's and the caller. */

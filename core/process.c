@@ -11,20 +11,35 @@
 #include "core/services.h"
 #include "core/thread.h"
 
-const char *luge_version(void) { return "0.1.0"; }
+const char *luge_version(void)
+{
+    return "0.1.0";
+}
 
 /* ---- counters */
 
 static atomic_int_least64_t counts[LG_COUNTERS];
 static atomic_int_least64_t live_objects, live_nodes;
 
-static int64_t read_count(atomic_int_least64_t *counter) { return atomic_load_explicit(counter, memory_order_relaxed); }
+static int64_t read_count(atomic_int_least64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
 
-void lg_count(lg_counter counter) { atomic_fetch_add_explicit(&counts[counter], 1, memory_order_relaxed); }
+void lg_count(lg_counter counter)
+{
+    atomic_fetch_add_explicit(&counts[counter], 1, memory_order_relaxed);
+}
 
-void lg_count_object(int change) { atomic_fetch_add_explicit(&live_objects, change, memory_order_relaxed); }
+void lg_count_object(int change)
+{
+    atomic_fetch_add_explicit(&live_objects, change, memory_order_relaxed);
+}
 
-void lg_count_node(int change) { atomic_fetch_add_explicit(&live_nodes, change, memory_order_relaxed); }
+void lg_count_node(int change)
+{
+    atomic_fetch_add_explicit(&live_nodes, change, memory_order_relaxed);
+}
 
 luge_live_counts luge_live(void)
 {
@@ -56,12 +71,14 @@ luge_status luge_set_allocator(const luge_allocator *allocator)
     }
     luge_live_counts live = luge_live();
     if (live.tensors != 0 || live.storages != 0 || live.nodes != 0 || live.objects != 0)
-        return lg_fail(LUGE_ERR_STATE,
-                       "luge_set_allocator: %lld tensors, %lld graph nodes and %lld objects are alive: destroy them first",
-                       (long long)live.tensors, (long long)live.nodes, (long long)live.objects);
+        return lg_fail(
+            LUGE_ERR_STATE,
+            "luge_set_allocator: %lld tensors, %lld graph nodes and %lld objects are alive: destroy them first",
+            (long long)live.tensors, (long long)live.nodes, (long long)live.objects);
     lg_memory_trim_all();
     if (live.host_bytes != 0 || lg_system_live_bytes() != 0)
-        return lg_fail(LUGE_ERR_STATE, "luge_set_allocator: %lld bytes of host memory are in use: close open scopes first",
+        return lg_fail(LUGE_ERR_STATE,
+                       "luge_set_allocator: %lld bytes of host memory are in use: close open scopes first",
                        (long long)(live.host_bytes + lg_system_live_bytes()));
     lg_alloc_use(allocator);
     return LUGE_OK;
@@ -102,7 +119,10 @@ luge_status luge_set_memory_limit(luge_device device, int64_t bytes)
     return LUGE_OK;
 }
 
-static double mebibytes(int64_t bytes) { return (double)bytes / (1 << 20); }
+static double mebibytes(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 
 const char *luge_memory_report(luge_device device)
 {
@@ -149,7 +169,10 @@ static void after_fork(void)
     pthread_mutex_unlock(&fork_lock);
 }
 
-static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 void lg_fork_guard(pthread_mutex_t *lock)
 {

@@ -167,7 +167,8 @@ luge_scope lg_mode_enter(lg_modes modes, void (*close)(void *), void *data)
 luge_scope luge_autocast_enter(luge_dtype low)
 {
     if (low != LUGE_F16 && low != LUGE_BF16 && low != LUGE_F32) {
-        lg_fail(LUGE_ERR_DTYPE, "luge_autocast_enter: %s is not a type to cast to: LUGE_F16 or LUGE_BF16, or LUGE_F32 for off",
+        lg_fail(LUGE_ERR_DTYPE,
+                "luge_autocast_enter: %s is not a type to cast to: LUGE_F16 or LUGE_BF16, or LUGE_F32 for off",
                 luge_dtype_name(low));
         return (luge_scope){0};
     }
@@ -204,7 +205,10 @@ luge_tensor *lg_borrow(luge_tensor *owned)
     return owned;
 }
 
-luge_tensor *lg_lend(luge_tensor *t) { return lg_is_none(t) ? t : lg_borrow(luge_retain(t)); }
+luge_tensor *lg_lend(luge_tensor *t)
+{
+    return lg_is_none(t) ? t : lg_borrow(luge_retain(t));
+}
 
 luge_tensor *luge_keep(luge_tensor *t)
 {
@@ -218,8 +222,7 @@ luge_tensor *luge_keep(luge_tensor *t)
     if (scope < 0) return lg_lend(t); /* the thread itself is the parent */
 
     const lg_frame *f = &self->frame[scope];
-    if (!reserve_kept(self, self->n_kept + 1) ||
-        !reserve_owned(self, f->owned_from + self->n_kept + 1 - f->kept_from))
+    if (!reserve_kept(self, self->n_kept + 1) || !reserve_owned(self, f->owned_from + self->n_kept + 1 - f->kept_from))
         return NULL;
     self->kept[self->n_kept++] = luge_retain(t);
     return t;

@@ -11,7 +11,10 @@ enum { LOG_TEXT = LG_ERROR_TEXT };
 
 static _Thread_local lg_thread this_thread = {.next_frame = 1};
 
-lg_thread *lg_self(void) { return &this_thread; }
+lg_thread *lg_self(void)
+{
+    return &this_thread;
+}
 
 /* ---- errors */
 
@@ -66,7 +69,10 @@ LUGE_PRINTF_LIKE(2, 3) static luge_status fail_bare(luge_status code, const char
     return status;
 }
 
-luge_status lg_fail_raw(luge_status code, const char *text) { return fail_bare(code, "%s", text); }
+luge_status lg_fail_raw(luge_status code, const char *text)
+{
+    return fail_bare(code, "%s", text);
+}
 
 luge_status luge_error(void)
 {
@@ -75,7 +81,10 @@ luge_status luge_error(void)
     return self->error;
 }
 
-bool luge_ok(void) { return luge_error() == LUGE_OK; }
+bool luge_ok(void)
+{
+    return luge_error() == LUGE_OK;
+}
 
 const char *luge_error_text(void)
 {
@@ -84,7 +93,10 @@ const char *luge_error_text(void)
     return self->error == LUGE_OK ? "" : self->error_text;
 }
 
-void luge_error_clear(void) { lg_self()->error = LUGE_OK; }
+void luge_error_clear(void)
+{
+    lg_self()->error = LUGE_OK;
+}
 
 luge_status luge_error_take(char *text, size_t size)
 {
@@ -149,7 +161,10 @@ static void end_thread(void *arg)
     lg_scope_close_all(self);
 }
 
-static void make_key(void) { atomic_store(&key_made, pthread_key_create(&key, end_thread) == 0); }
+static void make_key(void)
+{
+    atomic_store(&key_made, pthread_key_create(&key, end_thread) == 0);
+}
 
 void lg_thread_register(lg_thread *self)
 {

@@ -3,9 +3,9 @@
 #ifndef LG_CORE_THREAD_H
 #define LG_CORE_THREAD_H
 
+#include "core/tensor.h"
 #include <luge/scope.h>
 #include <luge/status.h>
-#include "core/tensor.h"
 
 enum { LG_ERROR_TEXT = 1024, LG_SCOPE_NAME = 32 };
 
@@ -13,36 +13,36 @@ enum { LG_ERROR_TEXT = 1024, LG_SCOPE_NAME = 32 };
 typedef struct lg_modes {
     bool no_grad;
     bool anomaly;
-    luge_dtype low;             /* autocast's dtype; LUGE_F32: off */
+    luge_dtype low; /* autocast's dtype; LUGE_F32: off */
 } lg_modes;
 
 typedef struct lg_frame {
     uint64_t id;
-    bool is_scope;              /* else a mode, which owns no tensors */
-    int owned_from, kept_from, text_from;  /* where this scope's part of the thread's arrays begins */
-    lg_modes before;            /* to restore */
-    void (*close)(void *data);  /* called when the frame closes; NULL: nothing */
+    bool is_scope;                        /* else a mode, which owns no tensors */
+    int owned_from, kept_from, text_from; /* where this scope's part of the thread's arrays begins */
+    lg_modes before;                      /* to restore */
+    void (*close)(void *data);            /* called when the frame closes; NULL: nothing */
     void *close_data;
     char name[LG_SCOPE_NAME];
 } lg_frame;
 
 typedef struct lg_thread {
     luge_status error;
-    bool asked;                 /* somebody has looked at the error */
+    bool asked; /* somebody has looked at the error */
     lg_modes modes;
     lg_frame *frame;
     int n_frames, cap_frames;
-    luge_tensor **owned;        /* references of open scopes, innermost last */
+    luge_tensor **owned; /* references of open scopes, innermost last */
     int n_owned, cap_owned;
-    luge_tensor **kept;         /* luge_keep: to move to the parent when the scope closes */
+    luge_tensor **kept; /* luge_keep: to move to the parent when the scope closes */
     int n_kept, cap_kept;
-    char **text;                /* strings borrowed from scopes */
+    char **text; /* strings borrowed from scopes */
     int n_text, cap_text;
     uint64_t next_frame;
-    uint64_t seed, rng_offset;  /* Philox */
-    const char *op;             /* the op that runs, for messages of the allocator; NULL */
-    double flops;               /* counted by the call path */
-    bool registered;            /* the thread-end handler knows this thread */
+    uint64_t seed, rng_offset; /* Philox */
+    const char *op;            /* the op that runs, for messages of the allocator; NULL */
+    double flops;              /* counted by the call path */
+    bool registered;           /* the thread-end handler knows this thread */
     char error_text[LG_ERROR_TEXT];
 } lg_thread;
 
@@ -50,9 +50,15 @@ lg_thread *lg_self(void);
 
 /* Whether no error stands. Unlike luge_ok this is not somebody asking about it: the library's own
  * checks use this, so that an error nobody looked at still reaches the log. */
-static inline bool lg_ok(void) { return lg_self()->error == LUGE_OK; }
+static inline bool lg_ok(void)
+{
+    return lg_self()->error == LUGE_OK;
+}
 /* Likewise the code of the standing error. */
-static inline luge_status lg_error(void) { return lg_self()->error; }
+static inline luge_status lg_error(void)
+{
+    return lg_self()->error;
+}
 
 /* Sets the error "path: text" if none stands. */
 luge_status lg_fail(luge_status code, const char *format, ...) LUGE_PRINTF_LIKE(2, 3);

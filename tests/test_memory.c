@@ -23,8 +23,11 @@ enum { MAX_SEGMENTS = 1024 };
 static struct {
     size_t capacity, used;
     int calls;
-    struct { unsigned char *start; size_t size; } segment[MAX_SEGMENTS];
-    int n_segments;    /* ever; given back ones have start NULL */
+    struct {
+        unsigned char *start;
+        size_t size;
+    } segment[MAX_SEGMENTS];
+    int n_segments; /* ever; given back ones have start NULL */
 } machine;
 
 static void *machine_alloc(lg_device *device, size_t bytes)
@@ -44,7 +47,8 @@ static void machine_free(lg_device *device, void *memory, size_t bytes)
     (void)device;
     for (int i = 0; i < machine.n_segments; ++i) {
         if (machine.segment[i].start != memory) continue;
-        if (machine.segment[i].size != bytes) fail_msg("a segment of %zu bytes given back as %zu", machine.segment[i].size, bytes);
+        if (machine.segment[i].size != bytes)
+            fail_msg("a segment of %zu bytes given back as %zu", machine.segment[i].size, bytes);
         machine.segment[i].start = NULL;
         machine.used -= bytes;
         lg_system_free(memory, bytes);
@@ -53,8 +57,8 @@ static void machine_free(lg_device *device, void *memory, size_t bytes)
     fail_msg("memory given back that is not ours");
 }
 
-static const lg_backend backend = {.name = "machine", .kind = LG_DEVICE_CPU, .alloc = machine_alloc, .free = machine_free,
-                                   .alloc_granularity = 4096};
+static const lg_backend backend = {
+    .name = "machine", .kind = LG_DEVICE_CPU, .alloc = machine_alloc, .free = machine_free, .alloc_granularity = 4096};
 static lg_device device = {.id = {LG_DEVICE_CPU, 3}, .backend = &backend};
 
 static lg_memory *memory; /* of the running test */
@@ -93,7 +97,10 @@ static void *take(size_t bytes)
     return p;
 }
 
-static void give(void *p, size_t bytes) { lg_memory_free(memory, p, bytes); }
+static void give(void *p, size_t bytes)
+{
+    lg_memory_free(memory, p, bytes);
+}
 
 static void assert_out_of_memory(size_t bytes)
 {
@@ -107,8 +114,8 @@ static void assert_out_of_memory(size_t bytes)
 static void blocks_are_aligned_and_whole(void **state)
 {
     (void)state;
-    const size_t sizes[] = {1, 63, 64, 65, 960, 961, 1024, 1025, 1100, 4096, 10000, 65536, 100000, MIB - 1, MIB, MIB + 1,
-                            2 * MIB + 3, 31 * MIB, 32 * MIB, 33 * MIB + 7};
+    const size_t sizes[] = {1,     63,    64,     65,      960, 961,     1024,        1025,     1100,     4096,
+                            10000, 65536, 100000, MIB - 1, MIB, MIB + 1, 2 * MIB + 3, 31 * MIB, 32 * MIB, 33 * MIB + 7};
     enum { N = sizeof sizes / sizeof sizes[0] };
     unsigned char *p[N];
     for (int i = 0; i < N; ++i) {
@@ -306,8 +313,8 @@ static void message_says_what_and_where(void **state)
     lg_self()->op = NULL;
     luge_scope_exit(s, NULL);
     const char *text = luge_error_text();
-    const char *parts[] = {"step: conv2d: out of memory on machine:3", "2345 bytes asked for", "3000 in use by 1 tensor",
-                           "at most 4500", "the limit is 5000"};
+    const char *parts[] = {"step: conv2d: out of memory on machine:3", "2345 bytes asked for",
+                           "3000 in use by 1 tensor", "at most 4500", "the limit is 5000"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
         if (strstr(text, parts[i]) == NULL) fail_msg("\"%s\" is not in \"%s\"", parts[i], text);
     }
@@ -420,7 +427,11 @@ static size_t random_size(uint32_t *x)
     return 1 + next_random(x) % (r % 8 == 0 ? 300000 : 2000);
 }
 
-typedef struct piece { unsigned char *p; size_t bytes; unsigned char mark; } piece;
+typedef struct piece {
+    unsigned char *p;
+    size_t bytes;
+    unsigned char mark;
+} piece;
 
 static bool mark(piece *q, unsigned char m)
 {
@@ -487,7 +498,10 @@ static void same_requests_get_the_same_places(void **state)
     assert_true(places[0] != 0);
 }
 
-typedef struct hand { uint32_t seed; bool good; } hand;
+typedef struct hand {
+    uint32_t seed;
+    bool good;
+} hand;
 
 static void *churn_on_a_thread(void *arg)
 {

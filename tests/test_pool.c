@@ -39,15 +39,23 @@ static int end(void **state)
     return luge_set_num_threads(2);
 }
 
-static void wait_a_moment(void) { nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); }
+static void wait_a_moment(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
 
 /* ---- slices */
 
 enum { MOST = 5000 };
 
-typedef struct tally { atomic_int times[MOST]; } tally;
+typedef struct tally {
+    atomic_int times[MOST];
+} tally;
 
-static void count_slice(int64_t slice, void *work) { atomic_fetch_add(&((tally *)work)->times[slice], 1); }
+static void count_slice(int64_t slice, void *work)
+{
+    atomic_fetch_add(&((tally *)work)->times[slice], 1);
+}
 
 /* Every slice once, none beyond. */
 static bool runs_each_once(int64_t n)
@@ -155,12 +163,15 @@ static void long_slices_are_waited_for(void **state)
 }
 
 /* Results that depend on memory written by other threads arrive whole. */
-typedef struct column { double in[4096], out[4096]; } column;
+typedef struct column {
+    double in[4096], out[4096];
+} column;
 
 static void square(int64_t slice, void *work)
 {
     column *c = work;
-    for (int64_t i = lg_slice_begin(4096, 16, slice); i < lg_slice_begin(4096, 16, slice + 1); ++i) c->out[i] = c->in[i] * c->in[i];
+    for (int64_t i = lg_slice_begin(4096, 16, slice); i < lg_slice_begin(4096, 16, slice + 1); ++i)
+        c->out[i] = c->in[i] * c->in[i];
 }
 
 static void what_slices_wrote_is_seen(void **state)
@@ -185,7 +196,10 @@ typedef struct nested {
     atomic_int inner;
 } nested;
 
-typedef struct inner_work { nested *all; pthread_t caller; } inner_work;
+typedef struct inner_work {
+    nested *all;
+    pthread_t caller;
+} inner_work;
 
 static void inner_slice(int64_t slice, void *work)
 {
@@ -212,7 +226,9 @@ static void nested_calls_run_in_their_caller(void **state)
     assert_int_equal(atomic_load(&all.strangers), 0);
 }
 
-typedef struct held { atomic_bool begun, go; } held;
+typedef struct held {
+    atomic_bool begun, go;
+} held;
 
 static void hold(int64_t slice, void *work)
 {
@@ -334,7 +350,10 @@ static void fewer_threads_are_a_warning(void **state)
 /* ---- manners */
 
 static atomic_int starts;
-static void note_start(void) { atomic_fetch_add(&starts, 1); }
+static void note_start(void)
+{
+    atomic_fetch_add(&starts, 1);
+}
 
 static void hooks_run_on_every_worker(void **state)
 {
@@ -353,8 +372,8 @@ static void look_at_signals(int64_t slice, void *work)
 {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
-    if (lg_pool_thread() > 0 && (!sigismember(&blocked, SIGINT) || !sigismember(&blocked, SIGUSR1) ||
-                                 !sigismember(&blocked, SIGALRM)))
+    if (lg_pool_thread() > 0 &&
+        (!sigismember(&blocked, SIGINT) || !sigismember(&blocked, SIGUSR1) || !sigismember(&blocked, SIGALRM)))
         atomic_store(&((meeting *)work)->by[7], 1);
     meet(slice, work);
 }
@@ -395,7 +414,10 @@ static bool is_child;
 #if defined(__SANITIZE_ADDRESS__)
 /* The leak checker of a child stumbles over the threads that stayed with its parent. */
 int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void) { return is_child; }
+int __lsan_is_turned_off(void)
+{
+    return is_child;
+}
 #endif
 
 /* Runs fn in a child; its exit status, or -1 if it died. Killed after five seconds. */

@@ -85,7 +85,10 @@ static void failed_requests_change_nothing(void **state)
     for (int i = 0; i < 4; ++i) {
         lg_fault_set(LG_FAULT_HOST, 1);
         lg_self()->op = "linear";
-        void *p = i == 0 ? lg_alloc(777) : i == 1 ? lg_alloc_zero(777) : i == 2 ? lg_copy_text("text") : lg_resize(a, 777);
+        void *p = i == 0   ? lg_alloc(777)
+                  : i == 1 ? lg_alloc_zero(777)
+                  : i == 2 ? lg_copy_text("text")
+                           : lg_resize(a, 777);
         lg_self()->op = NULL;
         assert_null(p);
         assert_int_equal(luge_error(), LUGE_ERR_OUT_OF_MEMORY);
@@ -109,7 +112,10 @@ static void failed_requests_change_nothing(void **state)
 enum { MAX_LIVE = 1000 };
 
 typedef struct host {
-    struct { void *memory; size_t bytes; } live[MAX_LIVE];
+    struct {
+        void *memory;
+        size_t bytes;
+    } live[MAX_LIVE];
     int n_live, calls, wrong;
     size_t bytes;
     bool refuse;
@@ -143,7 +149,10 @@ static void host_free(void *memory, size_t bytes, void *user)
     ++h->wrong;
 }
 
-static luge_allocator allocator_of(host *h) { return (luge_allocator){.alloc = host_alloc, .free = host_free, .user = h}; }
+static luge_allocator allocator_of(host *h)
+{
+    return (luge_allocator){.alloc = host_alloc, .free = host_free, .user = h};
+}
 
 static void all_memory_goes_through_the_users_allocator(void **state)
 {
@@ -317,7 +326,8 @@ static void report_is_a_table(void **state)
     luge_set_memory_limit(cpu, 64 << 20);
     luge_tensor *t = tensor_of(2621440);
     const char *text = luge_memory_report(cpu);
-    const char *parts[] = {"memory of cpu:0", "in use            10.0 MiB", "in 1 tensors", "reserved", "64.0 MiB", "requests"};
+    const char *parts[] = {"memory of cpu:0", "in use            10.0 MiB", "in 1 tensors", "reserved", "64.0 MiB",
+                           "requests"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
         if (strstr(text, parts[i]) == NULL) fail_msg("\"%s\" is not in\n%s", parts[i], text);
     }
@@ -359,7 +369,8 @@ static void counters_count(void **state)
     lg_count_node(-1);
     lg_count_node(-1);
     live = luge_live();
-    assert_true(live.objects == 0 && live.nodes == 0 && live.tensors == 0 && live.storages == 0 && live.host_bytes == 0);
+    assert_true(live.objects == 0 && live.nodes == 0 && live.tensors == 0 && live.storages == 0 &&
+                live.host_bytes == 0);
 }
 
 static void faults_count_from_where_they_were_set(void **state)

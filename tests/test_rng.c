@@ -51,7 +51,10 @@ static void taking_reserves_whole_blocks(void **state)
 {
     (void)state;
     assert_int_equal(luge_seed(42), LUGE_OK);
-    const struct { int64_t numbers; uint64_t blocks; } take[] = {
+    const struct {
+        int64_t numbers;
+        uint64_t blocks;
+    } take[] = {
         {1, 1}, {4, 1}, {5, 2}, {8, 2}, {0, 0}, {-3, 0}, {1000001, 250001}, {INT64_MAX, 2305843009213693952u},
     };
     uint64_t at = 0;
@@ -101,10 +104,8 @@ static void threads_start_at_seed_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(num_12_uniform_is_below_one),
-        cmocka_unit_test(taking_reserves_whole_blocks),
-        cmocka_unit_test(seeding_changes_nothing_while_an_error_stands),
+        cmocka_unit_test(philox_known_answers),         cmocka_unit_test(num_12_uniform_is_below_one),
+        cmocka_unit_test(taking_reserves_whole_blocks), cmocka_unit_test(seeding_changes_nothing_while_an_error_stands),
         cmocka_unit_test(threads_start_at_seed_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

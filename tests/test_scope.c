@@ -39,7 +39,10 @@ static int end(void **state)
     return 0;
 }
 
-static int64_t alive(void) { return luge_live().tensors - baseline.tensors; }
+static int64_t alive(void)
+{
+    return luge_live().tensors - baseline.tensors;
+}
 
 /* A tensor with one reference that the caller owns. */
 static luge_tensor *owned(void)
@@ -50,7 +53,10 @@ static luge_tensor *owned(void)
     return t;
 }
 
-static luge_tensor *borrowed(void) { return lg_borrow(owned()); }
+static luge_tensor *borrowed(void)
+{
+    return lg_borrow(owned());
+}
 
 /* ---- lifetimes */
 
@@ -401,7 +407,10 @@ static void autocast_refuses_other_dtypes(void **state)
     }
 }
 
-static void count_call(void *data) { ++*(int *)data; }
+static void count_call(void *data)
+{
+    ++*(int *)data;
+}
 
 static void modes_close_once(void **state)
 {

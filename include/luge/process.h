@@ -40,8 +40,10 @@ typedef struct luge_allocator {
     LUGE_RESERVED(4); /**< Zero. */
 } luge_allocator;
 
-/** Sends all allocations of host memory through `allocator` (copied; NULL: malloc and free again).
- *  LUGE_ERR_STATE while Luge holds any tensor or object. Not while other threads use Luge. */
+/** Sends the host memory of tensors and objects through `allocator` (copied; NULL: malloc and free
+ *  again); what Luge keeps for itself, such as the list of open scopes, stays with malloc.
+ *  LUGE_ERR_STATE while Luge holds any tensor or object. Not while other threads use Luge. When the
+ *  library is unloaded or the process exits, `allocator` is not called any more. */
 LUGE_API luge_status luge_set_allocator(const luge_allocator *allocator);
 
 /** What a device's memory is used for; bytes. PyTorch: torch.cuda.memory_stats. */
