@@ -36,7 +36,7 @@ static int end(void **state)
     lg_fault_set(LG_FAULT_THREAD, 0);
     luge_set_log(NULL, NULL);
     luge_error_clear();
-    return luge_set_num_threads(2);
+    return luge_set_num_threads(2) != LUGE_OK;
 }
 
 static void wait_a_moment(void)
