@@ -179,7 +179,7 @@ void lg_tensor_rebind(luge_tensor *t, const luge_tensor *from)
 
 luge_tensor *luge_none(void)
 {
-    static lg_storage nothing;
+    static lg_storage nothing = {.refs = 1};
     static luge_tensor none = {.magic = LG_TENSOR_MAGIC, .storage = &nothing};
     return &none;
 }

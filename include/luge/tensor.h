@@ -13,7 +13,7 @@ typedef struct luge_tensor_options {
     luge_dtype dtype;    /**< LUGE_F32. PyTorch: dtype. */
     luge_device device;  /**< The default device. PyTorch: device. */
     bool requires_grad;  /**< Collect gradients in it. Floats only. PyTorch: requires_grad. */
-    bool pinned;         /**< Host memory that a GPU copies from without waiting. PyTorch: pin_memory. */
+    bool pinned;         /**< Host memory that a GPU copies from without waiting; without a GPU, ordinary memory. PyTorch: pin_memory. */
     LUGE_RESERVED(4);    /**< Zero. */
 } luge_tensor_options;
 
