@@ -314,6 +314,9 @@ static void *use_the_root_scope(void *arg)
     *(int64_t *)arg = luge_tensor_numel(mine);
     lg_borrow_text("%d", 5);
     luge_keep(mine);
+    luge_scope mode = luge_no_grad_enter(); /* owns nothing: still the thread */
+    luge_keep(borrowed());
+    luge_scope_exit(mode, NULL);
     luge_scope_enter("left open");
     borrowed();
     luge_no_grad_enter();
