@@ -111,7 +111,5 @@ typedef struct lg_changes {
 luge_status lg_changes_add(lg_changes *c, luge_tensor *handle, luge_tensor *value, luge_tensor *grad);
 /* Makes the changes if `status` is LUGE_OK, which cannot fail, or forgets them. Returns status. */
 luge_status lg_changes_end(lg_changes *c, luge_status status);
-/* An owned tensor of the dtype, device and layout of `like` with the values of `from`. */
-luge_tensor *lg_values_like(const luge_tensor *like, luge_tensor *from);
 
 #endif

@@ -8,6 +8,7 @@
 #include "nn/module.h"
 #include "nn/pattern.h"
 #include "nn/report.h"
+#include "nn/values.h"
 
 /* ---- saving */
 
@@ -165,7 +166,7 @@ static luge_status read_tensors(loading *l)
         if (read == NULL) return lg_error();
         luge_tensor *value = read;
         if (read->dtype != handle->dtype || !lg_on_host(handle->storage->device) || !lg_is_contiguous(handle)) {
-            value = lg_values_like(handle, read);
+            value = lg_values_like(handle, handle->dtype, read);
             luge_release(read);
         }
         if (value == NULL || lg_changes_add(&l->changes, handle, value, NULL) != LUGE_OK) return lg_error();

@@ -5,6 +5,7 @@
 #include "core/alloc.h"
 #include "core/thread.h"
 #include "nn/module.h"
+#include "nn/values.h"
 
 /* ---- planned changes */
 
@@ -43,19 +44,6 @@ luge_status lg_changes_end(lg_changes *c, luge_status status)
     lg_free(c->change);
     *c = (lg_changes){0};
     return status;
-}
-
-luge_tensor *lg_values_like(const luge_tensor *like, luge_tensor *from)
-{
-    lg_device *device = like->storage->device;
-    luge_tensor *made = lg_tensor_create(device, like->dtype, &like->shape, like->stride);
-    if (made == NULL) return NULL;
-    luge_scope scope = luge_scope_enter("");
-    luge_no_grad_enter();
-    luge_copy_(made, luge_to(from, device->id, NULL));
-    if (luge_scope_exit(scope, NULL) == LUGE_OK) return made;
-    luge_release(made);
-    return NULL;
 }
 
 /* ---- moving and converting */
@@ -137,7 +125,7 @@ static luge_status plan_copy(lg_changes *changes, const lg_item *to, const luge_
         return lg_fail(LUGE_ERR_SHAPE, "luge_module_copy: %s is %s in the one, %s in the other", to->path,
                        lg_shape_text(a, &to->tensor->shape), lg_shape_text(b, &from->shape));
     }
-    luge_tensor *value = lg_values_like(to->tensor, (luge_tensor *)from);
+    luge_tensor *value = lg_values_like(to->tensor, to->tensor->dtype, (luge_tensor *)from);
     return value != NULL ? lg_changes_add(changes, to->tensor, value, NULL) : lg_error();
 }
 
@@ -220,7 +208,7 @@ static luge_status plan_slots(lg_changes *changes, const lg_slots *to, const lg_
     for (int i = 0; i < to->count; ++i) {
         const lg_slot *a = &to->slot[i], *b = &from->slot[i];
         if (strcmp(a->name, b->name) != 0 || !lg_shape_equal(&a->tensor->shape, &b->tensor->shape)) return LUGE_ERR_STATE;
-        luge_tensor *value = lg_values_like(b->tensor, b->tensor);
+        luge_tensor *value = lg_values_like(b->tensor, b->tensor->dtype, b->tensor);
         if (value == NULL || lg_changes_add(changes, a->tensor, value, NULL) != LUGE_OK) return lg_error();
     }
     return LUGE_OK;
