@@ -33,6 +33,7 @@ struct lg_call {
     lg_spec spec[LG_MAX_OUT];
     int view_of;               /* infer: output 0 is a view of this input, no kernel runs; -1 */
     bool in_place;             /* output 0 is in[0] */
+    uint32_t mutates;          /* op->mutates; infer may take out what this call leaves alone */
     lg_device *device;
     const void *site;          /* return address of the public function, for reports */
 };

@@ -256,8 +256,8 @@ static luge_status launch(lg_call *call, bool made_by_infer)
     const luge_status status = run_kernel(call, id);
     /* Also after a failure: memory may have been written. */
     if (call->in_place) lg_bump_version(call->in[0]);
-    for (int i = 0; i < call->n_in && call->op->mutates >> i != 0; ++i)
-        if ((call->op->mutates >> i & 1u) && call->in[i] != NULL) lg_bump_version(call->in[i]);
+    for (int i = 0; i < call->n_in && call->mutates >> i != 0; ++i)
+        if ((call->mutates >> i & 1u) && call->in[i] != NULL) lg_bump_version(call->in[i]);
     return status;
 }
 
@@ -296,6 +296,7 @@ static luge_status keep_before(lg_call *call, luge_tensor **before)
 static luge_status compute(lg_call *call, bool records)
 {
     call->view_of = -1;
+    call->mutates = call->op->mutates;
     luge_status status = call->op->infer(call);
     const bool made_by_infer = call->out[0] != NULL;
     if (status == LUGE_OK && call->in_place) status = check_target(call);

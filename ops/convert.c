@@ -77,7 +77,7 @@ int lg_run_as_f32(const lg_call *call, lg_kernel kernel)
     }
     for (int i = 0; i < call->n_in; ++i) {
         if (in[i] == call->in[i]) continue;
-        const bool written = call->op->mutates >> i & 1u;
+        const bool written = call->mutates >> i & 1u;
         if (status == LUGE_OK && written) status = (int)convert(call, in[i], call->in[i]);
         luge_release(in[i]);
     }

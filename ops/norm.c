@@ -177,7 +177,7 @@ static luge_status need_channels(lg_call *call, int i, const char *what)
     const luge_tensor *x = call->in[0], *t = call->in[i];
     if (t == NULL) return LUGE_OK;
     if (need_parameter_dtype(call, i, what) != LUGE_OK) return lg_error();
-    if (i < 3 && lg_strides_overlap(&t->shape, t->stride))
+    if (call->op->mutates >> i & 1u && lg_strides_overlap(&t->shape, t->stride))
         return lg_op_fail(call, LUGE_ERR_ARGUMENT, "%s has elements that share memory, so it cannot be updated; luge_clone it", what);
     return lg_need_vector(call, i, what, x->shape.dim[1]);
 }
@@ -199,6 +199,7 @@ static luge_status batch_norm_infer(lg_call *call)
     if (a->training && channels_of(&x->shape).count == 1)
         return lg_op_fail(call, LUGE_ERR_SHAPE, "training needs more than one value per channel, got %s", lg_shape_text(text, &x->shape));
 
+    if (!a->training) call->mutates = 0;
     luge_shape channels = LUGE_SHAPE(x->shape.dim[1]);
     lg_spec_like(call, 0, x->dtype, x);
     lg_spec_contiguous(call, 1, lg_accumulate_type(x->dtype), &channels);
