@@ -1,0 +1,242 @@
+/* Trains a small net on Fashion-MNIST, MNIST or anything else in their form, then shows how good it is.
+ *
+ *     mnist --model lenet --data /usr/share/datasets/fashion-mnist --out results
+ *
+ * writes results/weights.safetensors, which PyTorch reads, and results/report.png. */
+#include <errno.h>
+#include <getopt.h>
+#include <luge/luge.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "progress.h"
+#include "report.h"
+
+typedef struct settings {
+    const char *model, *data, *out, *classes;
+    int epochs, batch, threads;
+    double lr;
+    uint64_t seed;
+} settings;
+
+typedef struct trainer {
+    luge_module *net;
+    luge_optim *opt;
+    luge_sched *sched;
+    luge_loader *train, *test;
+    luge_meter *loss, *accuracy;         /* of the last WINDOW steps */
+    progress_bar bar;
+    curve losses, train_curve, test_curve;
+    results results;                     /* of the last evaluation */
+} trainer;
+
+enum { WINDOW = 20 };
+
+/* ---- nets */
+
+static luge_module *mlp(void)
+{
+    return luge_nn_sequential(luge_nn_flatten(),
+                              luge_nn_linear(784, 256, NULL), luge_nn_relu(), luge_nn_dropout(0.2),
+                              luge_nn_linear(256, 128, NULL), luge_nn_relu(),
+                              luge_nn_linear(128, CLASSES, NULL));
+}
+
+static luge_module *lenet(void)
+{
+    return luge_nn_sequential(luge_nn_conv2d(1, 32, 3, NULL), luge_nn_relu(),
+                              luge_nn_conv2d(32, 64, 3, NULL), luge_nn_relu(),
+                              luge_nn_max_pool2d(2, NULL), luge_nn_dropout(0.25), luge_nn_flatten(),
+                              luge_nn_linear(9216, 128, NULL), luge_nn_relu(), luge_nn_dropout(0.5),
+                              luge_nn_linear(128, CLASSES, NULL));
+}
+
+static luge_module *make_net(const char *name)
+{
+    if (strcmp(name, "mlp") == 0) return mlp();
+    if (strcmp(name, "lenet") == 0) return lenet();
+    luge_fail(LUGE_ERR_ARGUMENT, "there is no model \"%s\": mlp or lenet", name);
+    return NULL;
+}
+
+/* ---- training */
+
+/* Every WINDOW steps the meters are read, which would wait for a GPU, and start again. */
+static void note(trainer *t, double epoch)
+{
+    t->bar.loss = luge_meter_mean(t->loss);
+    t->bar.accuracy = luge_meter_mean(t->accuracy);
+    curve_add(&t->losses, (double)luge_optim_steps(t->opt), t->bar.loss);
+    curve_add(&t->train_curve, epoch, t->bar.accuracy);
+    luge_meter_reset(t->loss);
+    luge_meter_reset(t->accuracy);
+}
+
+static void train_epoch(trainer *t)
+{
+    const double batches = (double)luge_loader_batches(t->train, 1);
+    const int epoch = luge_loader_epoch(t->train);
+    luge_batch b;
+    while (luge_loader_next(t->train, &b)) {
+        LUGE_SCOPE("step");
+        luge_tensor *logits = luge_forward(t->net, b.input);                 /* [N, CLASSES] */
+        luge_tensor *loss = luge_cross_entropy(logits, b.target, NULL);
+        luge_optim_zero_grad(t->opt);
+        luge_backward(loss);
+        luge_optim_step(t->opt);
+        luge_sched_step(t->sched);
+        luge_meter_add(t->loss, loss, b.size);
+        luge_meter_add(t->accuracy, luge_accuracy(logits, b.target), b.size);
+        if ((b.index + 1) % WINDOW == 0) note(t, epoch + (double)(b.index + 1) / batches);
+    }
+}
+
+static void evaluate(trainer *t)
+{
+    LUGE_EVAL(t->net);
+    memset(&t->results, 0, sizeof t->results);
+    luge_batch b;
+    while (luge_loader_next(t->test, &b)) {
+        LUGE_SCOPE("eval");
+        luge_tensor *guess = luge_argmax(luge_forward(t->net, b.input), 1);  /* [N] */
+        const float *pixels = luge_tensor_data(b.input, LUGE_F32);
+        const int64_t *truth = luge_tensor_data(b.target, LUGE_I64);
+        const int64_t *guesses = luge_tensor_data(guess, LUGE_I64);
+        for (int64_t i = 0; i < b.size && luge_ok(); ++i)
+            results_add(&t->results, pixels + i * SIDE * SIDE, truth[i], guesses[i]);
+    }
+}
+
+static void open_trainer(trainer *t, const settings *s)
+{
+    luge_seed(s->seed);
+    if (s->threads != 0) luge_set_num_threads(s->threads);
+    t->net = make_net(s->model);
+    t->opt = luge_adam_create(t->net, s->lr, NULL);
+    t->loss = luge_meter_create();
+    t->accuracy = luge_meter_create();
+    t->bar = (progress_bar){.epochs = s->epochs, .loss = NAN, .accuracy = NAN};
+    luge_dataset *train = luge_dataset_mnist(s->data, LUGE_TRAIN), *test = luge_dataset_mnist(s->data, LUGE_TEST);
+    if (luge_ok()) {
+        printf("%s, %lld parameters; %s, %lld training and %lld test pictures; %d threads\n", s->model,
+               (long long)luge_module_param_count(t->net), s->data, (long long)luge_dataset_size(train),
+               (long long)luge_dataset_size(test), luge_num_threads());
+    }
+    t->test = luge_loader_create(test, 250, NULL);
+    t->train = luge_loader_create(train, s->batch,
+        &(luge_loader_options){.shuffle = true, .progress = progress_show, .user = &t->bar});
+    t->sched = luge_one_cycle_lr_create(t->opt, s->epochs * luge_loader_batches(t->train, 1), NULL);
+}
+
+static void close_trainer(trainer *t)
+{
+    curve_free(&t->losses);
+    curve_free(&t->train_curve);
+    curve_free(&t->test_curve);
+    luge_loader_destroy(t->train);
+    luge_loader_destroy(t->test);
+    luge_meter_destroy(t->loss);
+    luge_meter_destroy(t->accuracy);
+    luge_sched_destroy(t->sched);
+    luge_optim_destroy(t->opt);
+    luge_module_destroy(t->net);
+}
+
+/* ---- results */
+
+static void write_files(trainer *t, const settings *s, const class_names *names)
+{
+    char path[1024], title[128];
+    if (mkdir(s->out, 0777) != 0 && errno != EEXIST) luge_fail(LUGE_ERR_IO, "%s: %s", s->out, strerror(errno));
+    snprintf(path, sizeof path, "%s/weights.safetensors", s->out);
+    if (luge_module_save(t->net, path) != LUGE_OK) return;
+    printf("\nwrote %s\n", path);
+
+    snprintf(title, sizeof title, "%s: %.2f %% of the test pictures right", s->model, 100 * results_accuracy(&t->results));
+    snprintf(path, sizeof path, "%s/report.png", s->out);
+    const report r = {title, &t->losses, &t->train_curve, &t->test_curve, &t->results, names};
+    if (!report_write_png(&r, path)) luge_fail(LUGE_ERR_IO, "%s: cannot be written", path);
+    if (luge_ok()) printf("wrote %s\n", path);
+}
+
+static void run(trainer *t, const settings *s)
+{
+    class_names names;
+    if (!class_names_find(&names, s->data, s->classes)) luge_fail(LUGE_ERR_IO, "%s: needs %d lines", s->classes, CLASSES);
+    open_trainer(t, s);
+    while (luge_ok() && luge_loader_epoch(t->train) < s->epochs) {
+        train_epoch(t);
+        evaluate(t);
+        if (!luge_ok()) return;
+        const int epoch = luge_loader_epoch(t->train);
+        const double accuracy = results_accuracy(&t->results);
+        curve_add(&t->test_curve, epoch, accuracy);
+        printf("epoch %d: loss %.4f, test accuracy %.2f %%\n", epoch, t->bar.loss, 100 * accuracy);
+        fflush(stdout);
+    }
+    if (!luge_ok()) return;
+    results_print(stdout, &t->results, &names);
+    if (s->out != NULL) write_files(t, s, &names);
+}
+
+/* ---- the command line */
+
+static const char usage[] =
+    "usage: mnist [options]\n"
+    "  --model mlp|lenet   what to train (lenet)\n"
+    "  --data DIR          idx files, plain or .gz (/usr/share/datasets/fashion-mnist)\n"
+    "  --classes FILE      names of the ten classes, one a line\n"
+    "  --epochs N          passes over the training set (2)\n"
+    "  --batch N           pictures in a step (64)\n"
+    "  --lr RATE           highest learning rate of the one-cycle schedule (0.002)\n"
+    "  --seed N            of weights, order and dropout (1)\n"
+    "  --threads N         threads (as many as there are cores)\n"
+    "  --out DIR           write weights.safetensors and report.png there\n";
+
+static double number(const char *option, const char *text, double low, double high)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= low && value <= high))
+        luge_fail(LUGE_ERR_ARGUMENT, "--%s %s: a number from %g to %g", option, text, low, high);
+    return luge_ok() ? value : low;
+}
+
+/* False: help was asked for, or the command line is wrong (then an error stands). */
+static bool parse(int argc, char **argv, settings *s)
+{
+    enum { MODEL, DATA, CLASSES_FILE, EPOCHS, BATCH, RATE, SEED, THREADS, OUT, HELP };
+    static const struct option options[] = {
+        {"model", 1, 0, MODEL}, {"data", 1, 0, DATA}, {"classes", 1, 0, CLASSES_FILE}, {"epochs", 1, 0, EPOCHS},
+        {"batch", 1, 0, BATCH}, {"lr", 1, 0, RATE}, {"seed", 1, 0, SEED}, {"threads", 1, 0, THREADS},
+        {"out", 1, 0, OUT}, {"help", 0, 0, HELP}, {0, 0, 0, 0},
+    };
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        switch (option) {
+        case MODEL: s->model = optarg; break;
+        case DATA: s->data = optarg; break;
+        case CLASSES_FILE: s->classes = optarg; break;
+        case EPOCHS: s->epochs = (int)number("epochs", optarg, 1, 1e6); break;
+        case BATCH: s->batch = (int)number("batch", optarg, 1, 1e6); break;
+        case RATE: s->lr = number("lr", optarg, 0, 1e3); break;
+        case SEED: s->seed = (uint64_t)number("seed", optarg, 0, 0x1p53); break;
+        case THREADS: s->threads = (int)number("threads", optarg, 1, 1024); break;
+        case OUT: s->out = optarg; break;
+        case HELP: fputs(usage, stdout); return false;
+        default: luge_fail(LUGE_ERR_ARGUMENT, "mnist --help says what there is"); return false;
+        }
+    }
+    if (optind < argc) luge_fail(LUGE_ERR_ARGUMENT, "what is \"%s\"? mnist --help says what there is", argv[optind]);
+    return luge_ok();
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {.model = "lenet", .data = "/usr/share/datasets/fashion-mnist", .epochs = 2, .batch = 64, .lr = 2e-3, .seed = 1};
+    static trainer t; /* its pictures are large */
+    if (parse(argc, argv, &s)) run(&t, &s);
+    close_trainer(&t);
+    return luge_exit_code(stderr);
+}
