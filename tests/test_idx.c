@@ -62,7 +62,7 @@ static int end(void **state)
 
 static const char *path_of(const char *name)
 {
-    static char path[256];
+    static char path[512];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return path;
 }
