@@ -2,8 +2,3 @@
 #define D(name) int lg_cpu_##name(const lg_call *call) { (void)call; return LG_DECLINED; }
 D(cast) D(copy) D(fill) D(arange) D(uniform) D(normal) D(randint) D(randperm)
 D(sum) D(mean) D(max) D(min) D(var) D(norm) D(argmax) D(slice_backward) D(cat) D(pad)
-__attribute__((weak)) luge_status lg_cpu_multi(lg_device *device, const lg_multi *work)
-{
-    (void)device, (void)work;
-    return LUGE_ERR_UNSUPPORTED;
-}

@@ -2,8 +2,8 @@
  * computes, by the reference kernels (ops/) and the kernels of each backend, with
  *   real            the type
  *   LG_SUFFIX       how its functions end: lg_sigmoid_<suffix>
- *   LG_LIBM(f)      the C library's function f for it: f##f for float, f for double; or, where a
- *                   backend has exp, log, log1p, tanh, erf, erfc and pow of its own (already declared as
+ *   LG_LIBM(fn)     the C library's function for it: fn##f for float, fn for double; or, where a
+ *                   backend has exp, log, log1p, tanh, erf, pow, bell and normal_cdf of its own (already declared as
  *                   lg_exp_<suffix>, ...), LG_OWN_MATH
  *   LG_WHOLE        instead of both, if real is an integer type: only what ANY and NUMBER rows use
  * The words themselves are macros, so a formula means what was included last. */
@@ -24,10 +24,10 @@
 #define SQRT(x) LG_OF_REAL(lg_sqrt)(x)
 #define EXP(x) LG_OF_REAL(lg_exp)(x)
 #define LOG(x) LG_OF_REAL(lg_log)(x)
-#define LOG1P(x) LG_OF_REAL(lg_log1p)(x)
+#define LOG1P(x) LG_OF_REAL(lg_log1p)(x) /* log(1 + x) for x from 0 to 1 */
 #define TANH(x) LG_OF_REAL(lg_tanh)(x)
 #define ERF(x) LG_OF_REAL(lg_erf)(x)
-#define ERFC(x) LG_OF_REAL(lg_erfc)(x)
+#define BELL(x) LG_OF_REAL(lg_bell)(x)
 #define POW(x, y) LG_OF_REAL(lg_pow)(x, y)
 #define SIGMOID(x) LG_OF_REAL(lg_sigmoid)(x)
 #define SOFTPLUS(x) LG_OF_REAL(lg_softplus)(x)
@@ -43,7 +43,7 @@
 #define RELU(x) ((x) <= 0 ? R(0) : (x))
 #define MAXIMUM(a, b) LG_OF_REAL(lg_maximum)(a, b)
 #define MINIMUM(a, b) LG_OF_REAL(lg_minimum)(a, b)
-#define CLAMP(x, low, high) ((x) > (high) || (low) > (high) ? (real)(high) : (x) < (low) ? (real)(low) : (x))
+#define CLAMP(x, low, high) (((x) > (high)) | ((low) > (high)) ? (real)(high) : (x) < (low) ? (real)(low) : (x))
 
 #endif
 
@@ -55,8 +55,8 @@ LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return a < b ? a : b; }
 
 #else
 
-LG_INLINE real LG_OF_REAL(lg_maximum)(real a, real b) { return a > b || a != a ? a : b; }
-LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return a < b || a != a ? a : b; }
+LG_INLINE real LG_OF_REAL(lg_maximum)(real a, real b) { return (a > b) | (a != a) ? a : b; }
+LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return (a < b) | (a != a) ? a : b; }
 
 #ifndef LG_OWN_MATH
 LG_INLINE real LG_OF_REAL(lg_fabs)(real x) { return LG_LIBM(fabs)(x); }
@@ -66,8 +66,11 @@ LG_INLINE real LG_OF_REAL(lg_log)(real x) { return LG_LIBM(log)(x); }
 LG_INLINE real LG_OF_REAL(lg_log1p)(real x) { return LG_LIBM(log1p)(x); }
 LG_INLINE real LG_OF_REAL(lg_tanh)(real x) { return LG_LIBM(tanh)(x); }
 LG_INLINE real LG_OF_REAL(lg_erf)(real x) { return LG_LIBM(erf)(x); }
-LG_INLINE real LG_OF_REAL(lg_erfc)(real x) { return LG_LIBM(erfc)(x); }
 LG_INLINE real LG_OF_REAL(lg_pow)(real x, real y) { return LG_LIBM(pow)(x, y); }
+/* e^(-x^2/2) */
+LG_INLINE real LG_OF_REAL(lg_bell)(real x) { return EXP(R(-0.5) * x * x); }
+/* erfc keeps its relative precision far out on the left, where 1 + erf cancels. */
+LG_INLINE real LG_OF_REAL(lg_normal_cdf)(real x) { return R(0.5) * LG_LIBM(erfc)(x * R(-0.70710678118654752440)); }
 #endif
 
 /* Written with e^-|x|, which cannot overflow. */
@@ -79,20 +82,20 @@ LG_INLINE real LG_OF_REAL(lg_sigmoid)(real x)
 
 LG_INLINE real LG_OF_REAL(lg_softplus)(real x) { return RELU(x) + LOG1P(EXP(-FABS(x))); }
 
-/* erfc keeps its relative precision far out on the left, where 1 + erf cancels. */
-LG_INLINE real LG_OF_REAL(lg_normal_cdf)(real x) { return R(0.5) * ERFC(x * R(-0.70710678118654752440)); }
-LG_INLINE real LG_OF_REAL(lg_normal_pdf)(real x) { return R(0.39894228040143267794) * EXP(R(-0.5) * x * x); }
+LG_INLINE real LG_OF_REAL(lg_normal_pdf)(real x) { return R(0.39894228040143267794) * BELL(x); }
 LG_INLINE real LG_OF_REAL(lg_erf_slope)(real x) { return R(1.12837916709551257390) * EXP(-x * x); }
 
 /* The limits at the edges, as PyTorch takes them: b a^(b-1) is 0 for b = 0, and a^b log a is 0 for
  * a = 0 where a^b is finite. */
 LG_INLINE real LG_OF_REAL(lg_pow_grad_a)(real g, real a, real b)
 {
-    return b == 0 ? R(0) : g * (b * POW(a, b - R(1)));
+    real grad = g * (b * POW(a, b - R(1)));
+    return b == 0 ? R(0) : grad;
 }
 LG_INLINE real LG_OF_REAL(lg_pow_grad_b)(real g, real a, real b)
 {
-    return a == 0 && b >= 0 ? R(0) : g * (POW(a, b) * LOG(a));
+    real grad = g * (POW(a, b) * LOG(a));
+    return (a == 0) & (b >= 0) ? R(0) : grad;
 }
 
 /* Exactly a at weight 0 and b at weight 1. */
