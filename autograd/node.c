@@ -7,7 +7,9 @@
 #include "core/thread.h"
 #include <luge/scope.h>
 
-static atomic_uint_fast64_t last_sequence;
+/* The number of the node made last on this thread. A node from another thread may be newer: see
+ * fill_edges. */
+static _Thread_local uint64_t last_sequence;
 
 bool lg_wants_graph(int n_in, luge_tensor *const *in)
 {
@@ -47,7 +49,6 @@ static lg_node *create_node(const lg_call *call)
     lg_node *n = (lg_node *)(void *)at;
     *n = (lg_node){.n_in = call->n_in, .n_out = call->n_out, .op = call->op, .site = call->site};
     atomic_init(&n->refs, 1);
-    n->sequence = atomic_fetch_add_explicit(&last_sequence, 1, memory_order_relaxed) + 1;
     at += head;
     n->edge = (lg_edge *)(void *)at;
     at += edges;
@@ -68,8 +69,11 @@ static lg_node *create_node(const lg_call *call)
     return n;
 }
 
+/* The order of nodes is that in which their thread made them, and above all of those they were made
+ * from, whichever thread that was. */
 static void fill_edges(lg_node *n, const lg_call *call)
 {
+    n->sequence = last_sequence;
     for (int i = 0; i < n->n_in; ++i) {
         luge_tensor *t = call->in[i];
         n->edge[i] = (lg_edge){0};
@@ -81,11 +85,14 @@ static void fill_edges(lg_node *n, const lg_call *call)
         n->in_shape[i] = t->shape;
         n->in_dtype[i] = t->dtype;
         if (!t->requires_grad) continue;
-        if (t->node != NULL)
+        if (t->node != NULL) {
             n->edge[i] = (lg_edge){.node = lg_node_retain(t->node), .output = t->node_output};
-        else
+            if (t->node->sequence > n->sequence) n->sequence = t->node->sequence;
+        } else {
             n->edge[i].leaf = luge_retain(t);
+        }
     }
+    last_sequence = ++n->sequence;
 }
 
 /* Leaves that require gradients are kept themselves, as they cannot come to refer to this node: ops
@@ -121,13 +128,19 @@ fail:
     return NULL;
 }
 
-void lg_node_attach(luge_tensor *t, lg_node *n, int output)
+/* The same for a reference that is handed over. */
+static void give_node(luge_tensor *t, lg_node *n, int output)
 {
     lg_node *old = t->node;
-    t->node = lg_node_retain(n);
+    t->node = n;
     t->node_output = output;
     if (!t->requires_grad) lg_set_requires_grad(t, true);
     if (old != NULL) lg_node_release(old);
+}
+
+void lg_node_attach(luge_tensor *t, lg_node *n, int output)
+{
+    give_node(t, lg_node_retain(n), output);
 }
 
 void lg_record_commit(lg_node *n, const lg_call *call)
@@ -137,9 +150,13 @@ void lg_record_commit(lg_node *n, const lg_call *call)
         n->stamp[i].storage = n->saved[i]->storage->id;
         n->stamp[i].version = lg_version(n->saved[i]);
     }
-    for (int k = 0; k < n->n_out; ++k)
-        if (lg_is_float(call->out[k]->dtype)) lg_node_attach(call->out[k], n, k);
-    lg_node_release(n);
+    int floats = 0;
+    for (int k = 0; k < n->n_out; ++k) {
+        if (!lg_is_float(call->out[k]->dtype)) continue;
+        if (floats++ > 0) lg_node_retain(n);
+        give_node(call->out[k], n, k);
+    }
+    if (floats == 0) lg_node_release(n);
 }
 
 /* ---- checks */

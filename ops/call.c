@@ -1,6 +1,7 @@
 /* The single path of every op: check, autocast, promote, infer, allocate, launch, record. What the
  * spec of an op (ops/<family>.c) says is done here, with the kernels of the device's backend. */
 #include "ops/call.h"
+#include <luge/scope.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include "autograd/anomaly.h"
@@ -135,27 +136,28 @@ luge_dtype lg_result_type(int n, luge_tensor *const *in)
     return category(scalar) > category(with_axes) ? luge_promote_types(with_axes, scalar) : with_axes;
 }
 
+/* The dtype that the inputs are to have, and whether all have it already, as nearly always. */
+static bool common_type(const lg_op *op, int n, luge_tensor *const *in, luge_dtype *dtype)
+{
+    const bool to_float = (op->flags & LG_PROMOTE_FLOAT) != 0;
+    bool alike = in[0] != NULL;
+    *dtype = alike ? in[0]->dtype : LUGE_F32;
+    for (int i = 1; i < n && alike; ++i) alike = in[i] == NULL || in[i]->dtype == *dtype;
+    if (alike && (!to_float || lg_is_float(*dtype))) return true;
+    *dtype = lg_result_type(n, in);
+    if (to_float && !lg_is_float(*dtype)) *dtype = LUGE_F32;
+    return false;
+}
+
 static luge_status promote(lg_call *call, luge_tensor *const *given, luge_tensor **in)
 {
-    /* All alike, as nearly always. */
-    luge_dtype first = in[0] != NULL ? in[0]->dtype : LUGE_F32;
-    bool alike = in[0] != NULL;
-    for (int i = 1; i < call->n_in && alike; ++i) alike = in[i] == NULL || in[i]->dtype == first;
-    const bool to_float = (call->op->flags & LG_PROMOTE_FLOAT) != 0;
-    if (alike && (!to_float || lg_is_float(first))) return LUGE_OK;
-
-    luge_dtype dtype = lg_result_type(call->n_in, in);
-    if (to_float && !lg_is_float(dtype)) dtype = LUGE_F32;
-    int from = 0;
-    if (call->in_place) {
-        if (category(dtype) > category(first))
-            return lg_op_fail(call, LUGE_ERR_DTYPE, "the result is %s and does not fit into a %s tensor in place",
-                              luge_dtype_name(dtype), luge_dtype_name(first));
-        dtype = first;
-        from = 1;
-    }
+    luge_dtype dtype;
+    if (common_type(call->op, call->n_in, in, &dtype)) return LUGE_OK;
+    if (call->in_place && dtype != in[0]->dtype) /* narrower floats and integers went through a copy */
+        return lg_op_fail(call, LUGE_ERR_DTYPE, "the result is %s and does not fit into a %s tensor in place",
+                          luge_dtype_name(dtype), luge_dtype_name(in[0]->dtype));
     luge_status status = LUGE_OK;
-    for (int i = from; i < call->n_in && status == LUGE_OK; ++i) status = cast_input(call, given, in, i, dtype);
+    for (int i = 0; i < call->n_in && status == LUGE_OK; ++i) status = cast_input(call, given, in, i, dtype);
     return status;
 }
 
@@ -181,15 +183,19 @@ static luge_status separate_inputs(lg_call *call, luge_tensor *const *given, lug
     return status;
 }
 
+static luge_status check_fits(const lg_op *op, const luge_shape *result, const luge_shape *target)
+{
+    char is[LG_SHAPE_TEXT], has[LG_SHAPE_TEXT];
+    if (lg_shape_equal(result, target)) return LUGE_OK;
+    return lg_fail(LUGE_ERR_SHAPE, "%s: the result is %s and does not fit into %s in place", op->name,
+                   lg_shape_text(is, result), lg_shape_text(has, target));
+}
+
 static luge_status check_target(lg_call *call)
 {
     const luge_tensor *t = call->in[0];
     const lg_spec *s = &call->spec[0];
-    if (!lg_shape_equal(&s->shape, &t->shape)) {
-        char is[LG_SHAPE_TEXT], has[LG_SHAPE_TEXT];
-        return lg_op_fail(call, LUGE_ERR_SHAPE, "the result is %s and does not fit into %s in place",
-                          lg_shape_text(is, &s->shape), lg_shape_text(has, &t->shape));
-    }
+    if (check_fits(call->op, &s->shape, &t->shape) != LUGE_OK) return lg_error();
     if (s->dtype != t->dtype)
         return lg_op_fail(call, LUGE_ERR_DTYPE, "the result is %s and does not fit into a %s tensor in place",
                           luge_dtype_name(s->dtype), luge_dtype_name(t->dtype));
@@ -384,8 +390,32 @@ luge_tensor *lg_call1(const lg_op *op, int n_in, luge_tensor *const *in, const v
     return lg_call_op(op, n_in, in, attrs, site, out) == LUGE_OK ? out[0] : NULL;
 }
 
+/* Whether the op computes in a wider dtype of the same category than its target has. */
+static bool computes_wider(const lg_op *op, int n_in, luge_tensor *const *in)
+{
+    luge_dtype dtype;
+    if (!(op->flags & (LG_PROMOTE | LG_PROMOTE_FLOAT))) return false;
+    for (int i = 0; i < n_in; ++i)
+        if (in[i] == NULL || lg_is_none(in[i])) return false;
+    return !common_type(op, n_in, in, &dtype) && dtype != in[0]->dtype && category(dtype) == category(in[0]->dtype);
+}
+
+/* f16 += f32 is added in f32 and rounded once, as in PyTorch: a new tensor, copied into the target. */
+static luge_tensor *write_rounded(const lg_op *op, int n_in, luge_tensor *const *in, const void *attrs, const void *site)
+{
+    static const lg_layout_attrs keep = {LG_LAYOUT_KEEP};
+    luge_tensor *t = in[0];
+    luge_scope scope = luge_scope_enter(NULL);
+    luge_tensor *result = lg_call1(op, n_in, in, attrs, site);
+    if (result != NULL && check_fits(op, &result->shape, &t->shape) == LUGE_OK)
+        t = lg_call_in_place(&lg_op_copy, 2, (luge_tensor *[]){t, result}, &keep, site);
+    luge_scope_exit(scope, NULL);
+    return lg_ok() ? t : NULL;
+}
+
 luge_tensor *lg_call_in_place(const lg_op *op, int n_in, luge_tensor *const *in, const void *attrs, const void *site)
 {
+    if (computes_wider(op, n_in, in)) return write_rounded(op, n_in, in, attrs, site);
     lg_call call;
     call.op = op;
     call.attrs = attrs;

@@ -58,6 +58,29 @@ static void results_must_fit(void **state)
     assert_values(luge_add_(t, luge_ones(LUGE_SCALAR, NULL)), 2, 5, 10);
 }
 
+/* What lies between is computed in the wider type and rounded once. */
+static void a_narrow_target_is_written_from_a_wide_result(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("wide");
+    luge_tensor *h = luge_cast(LUGE_TENSOR(LUGE_SHAPE(2), -60000, 1), LUGE_F16);
+    assert_ptr_equal(luge_add_(h, LUGE_TENSOR(LUGE_SHAPE(2), 70000, 1)), h); /* 70000 is infinite in f16 */
+    assert_int_equal(luge_tensor_dtype(h), LUGE_F16);
+    assert_values(h, 10000, 2);
+    luge_tensor *i = luge_cast(LUGE_TENSOR(LUGE_SHAPE(1), 7), LUGE_I32);
+    luge_maximum_(i, luge_full(LUGE_SHAPE(1), 4294967296.0 + 5, &(luge_tensor_options){.dtype = LUGE_I64}));
+    assert_values(i, 5); /* the larger one, in 32 bits */
+    assert_null(luge_add_(h, luge_ones(LUGE_SHAPE(3, 2), NULL)));
+    assert_error(LUGE_ERR_SHAPE, "add: the result is [3, 2] and does not fit into [2] in place");
+
+    luge_tensor *w = LEAF(LUGE_SHAPE(2), 3, 4), *v = LEAF64(LUGE_SHAPE(2), 5, 6), *p = luge_mul_scalar(w, 2);
+    luge_mul_(p, v);
+    assert_int_equal(luge_tensor_dtype(p), LUGE_F32);
+    assert_int_equal(luge_backward(total(p)), LUGE_OK);
+    assert_values(luge_tensor_grad(w), 10, 12);
+    assert_values(luge_tensor_grad(v), 6, 8);
+}
+
 static void agr_04_expanded_tensors_are_not_written(void **state)
 {
     (void)state;
@@ -245,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(it_returns_its_argument),
         TEST(results_must_fit),
+        TEST(a_narrow_target_is_written_from_a_wide_result),
         TEST(agr_04_expanded_tensors_are_not_written),
         TEST(an_input_in_the_targets_memory_is_read_first),
         TEST(it_becomes_part_of_the_graph),
