@@ -17,6 +17,18 @@ static bool check_heads(const luge_tensor *q, const luge_tensor *k, const luge_t
     return false;
 }
 
+static bool check_dtypes(const luge_tensor *q, const luge_tensor *k, const luge_tensor *v, const luge_tensor *mask)
+{
+    if (!lg_is_float(q->dtype) || !lg_is_float(k->dtype) || !lg_is_float(v->dtype)) {
+        lg_fail(LUGE_ERR_DTYPE, "attention: q, k and v are %s, %s and %s, but must be of float types", luge_dtype_name(q->dtype),
+                luge_dtype_name(k->dtype), luge_dtype_name(v->dtype));
+        return false;
+    }
+    if (lg_is_none(mask) || mask->dtype == LUGE_BOOL || lg_is_float(mask->dtype)) return true;
+    lg_fail(LUGE_ERR_DTYPE, "attention: the mask is %s, but must be bool or of a float type", luge_dtype_name(mask->dtype));
+    return false;
+}
+
 static bool check_options(const luge_attention_options *o)
 {
     if (!lg_check_reserved(o->reserved, 4, "luge_attention_options")) return false;
@@ -58,12 +70,8 @@ luge_tensor *luge_attention(luge_tensor *q, luge_tensor *k, luge_tensor *v, luge
     static const luge_attention_options defaults = {0};
     const luge_attention_options *o = options == NULL ? &defaults : options;
     if (!lg_usable(q, "attention: q") || !lg_usable(k, "attention: k") || !lg_usable(v, "attention: v") ||
-        !lg_usable_or_none(mask, "attention: the mask") || !check_options(o) || !check_heads(q, k, v))
+        !lg_usable_or_none(mask, "attention: the mask") || !check_options(o) || !check_heads(q, k, v) || !check_dtypes(q, k, v, mask))
         return NULL;
-    if (!lg_is_none(mask) && mask->dtype != LUGE_BOOL && !lg_is_float(mask->dtype)) {
-        lg_fail(LUGE_ERR_DTYPE, "attention: the mask is %s, but must be bool or of a float type", luge_dtype_name(mask->dtype));
-        return NULL;
-    }
     luge_scope scope = luge_scope_enter("attention");
     double scale = o->scale == 0 ? 1 / sqrt((double)luge_tensor_size(q, -1)) : o->scale;
     /* Scaling q, the smallest factor, keeps half-precision scores in range. */
