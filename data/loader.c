@@ -195,7 +195,6 @@ static void begin_epoch(luge_loader *l)
 
 static void end_epoch(luge_loader *l)
 {
-    report(l, true);
     l->in_epoch = false;
     ++l->epoch;
 }
@@ -225,19 +224,14 @@ static luge_status fill_batch(luge_loader *l, int64_t size)
 /* LUGE_OK with an empty batch: the epoch is over. What fails leaves the place in the epoch as it was. */
 static luge_status next_batch(luge_loader *l, luge_batch *batch)
 {
-    if (!l->in_epoch) {
-        begin_epoch(l);
-    } else {
-        report(l, false);
-    }
-    if (!lg_ok()) return lg_error(); /* the progress callback's */
-
+    if (!l->in_epoch) begin_epoch(l);
     const int64_t left = l->dataset->type.size - l->position;
     const int64_t size = left < l->batch_size ? left : l->batch_size;
-    if (size == 0 || (l->options.drop_last && size < l->batch_size)) {
-        end_epoch(l);
-        return lg_error();
-    }
+    const bool ends = size == 0 || (l->options.drop_last && size < l->batch_size);
+    if (ends || l->position > 0) report(l, ends);
+    if (ends) end_epoch(l);
+    if (ends || !lg_ok()) return lg_error(); /* that of the progress callback */
+
     if (fill_batch(l, size) != LUGE_OK) return lg_error();
     luge_tensor *target = l->slot.tensor[LG_FIELD_TARGET];
     *batch = (luge_batch){
