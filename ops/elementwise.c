@@ -31,7 +31,7 @@
 /* Reals are computed as double. */
 #define real double
 #define LG_SUFFIX f64
-#define LG_LIBM(f) f
+#define LG_LIBM(fn) fn
 #include "ops/scalar_ops.h"
 
 typedef double (*real_formula)(const double *v, double p, double q);
