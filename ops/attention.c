@@ -1,31 +1,33 @@
 /* Scaled dot-product attention, composed of ops: gradients, autocast and both backends come with them. */
+#include "ops/check.h"
+#include "ops/compose.h"
 #include <luge/ops.h>
 #include <luge/scope.h>
 #include <math.h>
-#include "ops/check.h"
-#include "ops/compose.h"
 
 /* The last two axes of q [.., L, D], k [.., S, D], v [.., S, E] fit. */
 static bool check_heads(const luge_tensor *q, const luge_tensor *k, const luge_tensor *v)
 {
     char tq[LG_SHAPE_TEXT], tk[LG_SHAPE_TEXT], tv[LG_SHAPE_TEXT];
-    if (q->shape.rank >= 2 && k->shape.rank >= 2 && v->shape.rank >= 2 && luge_tensor_size(q, -1) == luge_tensor_size(k, -1) &&
-        luge_tensor_size(k, -2) == luge_tensor_size(v, -2) && luge_tensor_size(q, -1) > 0)
+    if (q->shape.rank >= 2 && k->shape.rank >= 2 && v->shape.rank >= 2 &&
+        luge_tensor_size(q, -1) == luge_tensor_size(k, -1) && luge_tensor_size(k, -2) == luge_tensor_size(v, -2) &&
+        luge_tensor_size(q, -1) > 0)
         return true;
-    lg_fail(LUGE_ERR_SHAPE, "attention: q %s, k %s, v %s must be [.., L, D], [.., S, D], [.., S, E]", lg_shape_text(tq, &q->shape),
-            lg_shape_text(tk, &k->shape), lg_shape_text(tv, &v->shape));
+    lg_fail(LUGE_ERR_SHAPE, "attention: q %s, k %s, v %s must be [.., L, D], [.., S, D], [.., S, E]",
+            lg_shape_text(tq, &q->shape), lg_shape_text(tk, &k->shape), lg_shape_text(tv, &v->shape));
     return false;
 }
 
 static bool check_dtypes(const luge_tensor *q, const luge_tensor *k, const luge_tensor *v, const luge_tensor *mask)
 {
     if (!lg_is_float(q->dtype) || !lg_is_float(k->dtype) || !lg_is_float(v->dtype)) {
-        lg_fail(LUGE_ERR_DTYPE, "attention: q, k and v are %s, %s and %s, but must be of float types", luge_dtype_name(q->dtype),
-                luge_dtype_name(k->dtype), luge_dtype_name(v->dtype));
+        lg_fail(LUGE_ERR_DTYPE, "attention: q, k and v are %s, %s and %s, but must be of float types",
+                luge_dtype_name(q->dtype), luge_dtype_name(k->dtype), luge_dtype_name(v->dtype));
         return false;
     }
     if (lg_is_none(mask) || mask->dtype == LUGE_BOOL || lg_is_float(mask->dtype)) return true;
-    lg_fail(LUGE_ERR_DTYPE, "attention: the mask is %s, but must be bool or of a float type", luge_dtype_name(mask->dtype));
+    lg_fail(LUGE_ERR_DTYPE, "attention: the mask is %s, but must be bool or of a float type",
+            luge_dtype_name(mask->dtype));
     return false;
 }
 
@@ -33,7 +35,8 @@ static bool check_options(const luge_attention_options *o)
 {
     if (!lg_check_reserved(o->reserved, 4, "luge_attention_options")) return false;
     if (o->dropout >= 0 && o->dropout <= 1 && isfinite(o->scale)) return true;
-    lg_fail(LUGE_ERR_ARGUMENT, "attention: dropout is %g and scale %g, but must lie in [0, 1] and be finite", o->dropout, o->scale);
+    lg_fail(LUGE_ERR_ARGUMENT, "attention: dropout is %g and scale %g, but must lie in [0, 1] and be finite",
+            o->dropout, o->scale);
     return false;
 }
 
@@ -65,12 +68,14 @@ static luge_tensor *masked(luge_tensor *scores, luge_tensor *mask)
     return mask->dtype == LUGE_BOOL ? keep_where(mask, scores) : luge_add(scores, mask);
 }
 
-luge_tensor *luge_attention(luge_tensor *q, luge_tensor *k, luge_tensor *v, luge_tensor *mask, const luge_attention_options *options)
+luge_tensor *luge_attention(luge_tensor *q, luge_tensor *k, luge_tensor *v, luge_tensor *mask,
+                            const luge_attention_options *options)
 {
     static const luge_attention_options defaults = {0};
     const luge_attention_options *o = options == NULL ? &defaults : options;
     if (!lg_usable(q, "attention: q") || !lg_usable(k, "attention: k") || !lg_usable(v, "attention: v") ||
-        !lg_usable_or_none(mask, "attention: the mask") || !check_options(o) || !check_heads(q, k, v) || !check_dtypes(q, k, v, mask))
+        !lg_usable_or_none(mask, "attention: the mask") || !check_options(o) || !check_heads(q, k, v) ||
+        !check_dtypes(q, k, v, mask))
         return NULL;
     luge_scope scope = luge_scope_enter("attention");
     double scale = o->scale == 0 ? 1 / sqrt((double)luge_tensor_size(q, -1)) : o->scale;

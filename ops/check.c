@@ -1,7 +1,7 @@
 /* Checks that several specs make, and the layouts of images. */
 #include "ops/check.h"
-#include <luge/ops.h>
 #include "ops/reference.h"
+#include <luge/ops.h>
 
 luge_status lg_need_float(const lg_call *call, int i, const char *what)
 {
@@ -14,8 +14,8 @@ luge_status lg_need_same_dtype(const lg_call *call, int i, const char *what, int
 {
     const luge_tensor *t = call->in[i];
     if (t == NULL || t->dtype == call->in[like]->dtype) return LUGE_OK;
-    return lg_op_fail(call, LUGE_ERR_DTYPE, "%s is %s but %s is %s; luge_cast one of them, or open an autocast region", what,
-                      luge_dtype_name(t->dtype), like_what, luge_dtype_name(call->in[like]->dtype));
+    return lg_op_fail(call, LUGE_ERR_DTYPE, "%s is %s but %s is %s; luge_cast one of them, or open an autocast region",
+                      what, luge_dtype_name(t->dtype), like_what, luge_dtype_name(call->in[like]->dtype));
 }
 
 luge_status lg_need_vector(const lg_call *call, int i, const char *what, int64_t size)
@@ -23,7 +23,8 @@ luge_status lg_need_vector(const lg_call *call, int i, const char *what, int64_t
     const luge_tensor *t = call->in[i];
     if (t == NULL || (t->shape.rank == 1 && t->shape.dim[0] == size)) return LUGE_OK;
     char text[LG_SHAPE_TEXT];
-    return lg_op_fail(call, LUGE_ERR_SHAPE, "%s is %s, but must be [%lld]", what, lg_shape_text(text, &t->shape), (long long)size);
+    return lg_op_fail(call, LUGE_ERR_SHAPE, "%s is %s, but must be [%lld]", what, lg_shape_text(text, &t->shape),
+                      (long long)size);
 }
 
 luge_status lg_need_indices(const lg_call *call, int i, const char *what)
@@ -40,8 +41,8 @@ luge_status lg_check_indices(const lg_call *call, int i, const char *what, int64
     for (int64_t k = 0; k < t->numel; ++k) {
         int64_t index = lg_index_at(t, k);
         if ((index >= 0 && index < size) || (other != NULL && index == *other)) continue;
-        return lg_op_fail(call, LUGE_ERR_ARGUMENT, "%s %lld at position %lld is not in [0, %lld)", what, (long long)index,
-                          (long long)k, (long long)size);
+        return lg_op_fail(call, LUGE_ERR_ARGUMENT, "%s %lld at position %lld is not in [0, %lld)", what,
+                          (long long)index, (long long)k, (long long)size);
     }
     return LUGE_OK;
 }

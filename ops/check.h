@@ -9,7 +9,10 @@
 /* ---- for public functions, which look at their inputs before the call path does */
 
 /* No error stands and t is a tensor; `what` is "conv2d: weight". */
-static inline bool lg_usable(const luge_tensor *t, const char *what) { return lg_ok() && lg_check_tensor(t, what); }
+static inline bool lg_usable(const luge_tensor *t, const char *what)
+{
+    return lg_ok() && lg_check_tensor(t, what);
+}
 /* The same for a tensor that may be LUGE_NONE. */
 static inline bool lg_usable_or_none(const luge_tensor *t, const char *what)
 {
@@ -33,7 +36,10 @@ void lg_spec_image(lg_call *call, int i, const luge_shape *shape, const luge_ten
 /* ---- for backward */
 
 /* A saved optional input, as an argument of an op. */
-static inline luge_tensor *lg_or_none(luge_tensor *t) { return t == NULL ? luge_none() : t; }
+static inline luge_tensor *lg_or_none(luge_tensor *t)
+{
+    return t == NULL ? luge_none() : t;
+}
 /* g laid out in memory like t, of the same shape: so that a kernel walks both alike. */
 luge_tensor *lg_match_layout(luge_tensor *g, const luge_tensor *t);
 

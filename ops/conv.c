@@ -1,16 +1,16 @@
 /* 2-D convolution and the products that are its gradients. The three rows are linear in each operand
  * and closed under differentiation: the gradients of each are calls of the other two. */
-#include <luge/ops.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
 
 /* ---- geometry. All loops below run over these sizes. */
 
 typedef struct geometry {
-    int64_t n, c, h, w;        /* x */
-    int64_t k, cg, r, s;       /* weight: [k, cg = c / groups, r, s] */
-    int64_t kg, ho, wo;        /* kg = k / groups; y is [n, k, ho, wo] */
+    int64_t n, c, h, w;  /* x */
+    int64_t k, cg, r, s; /* weight: [k, cg = c / groups, r, s] */
+    int64_t kg, ho, wo;  /* kg = k / groups; y is [n, k, ho, wo] */
 } geometry;
 
 /* Outputs along one axis; at least 1 if `size` and its padding hold the kernel once. */
@@ -23,8 +23,17 @@ static int64_t out_size(const lg_conv2d_attrs *a, int axis, int64_t size, int64_
 static geometry geometry_of(const lg_conv2d_attrs *a)
 {
     const int64_t *x = a->in_shape.dim, *w = a->weight_shape.dim;
-    return (geometry){.n = x[0], .c = x[1], .h = x[2], .w = x[3], .k = w[0], .cg = w[1], .r = w[2], .s = w[3],
-                      .kg = w[0] / a->groups, .ho = out_size(a, 0, x[2], w[2]), .wo = out_size(a, 1, x[3], w[3])};
+    return (geometry){.n = x[0],
+                      .c = x[1],
+                      .h = x[2],
+                      .w = x[3],
+                      .k = w[0],
+                      .cg = w[1],
+                      .r = w[2],
+                      .s = w[3],
+                      .kg = w[0] / a->groups,
+                      .ho = out_size(a, 0, x[2], w[2]),
+                      .wo = out_size(a, 1, x[3], w[3])};
 }
 
 static luge_shape out_shape(const lg_conv2d_attrs *a)
@@ -76,7 +85,8 @@ static luge_status conv2d_reference(const lg_call *call)
                 for (int64_t s = 0; s < g.s && row >= 0 && row < g.h; ++s) {
                     int64_t col = q * a->stride[1] - a->padding_before[1] + s * a->dilation[1];
                     if (col < 0 || col >= g.w) continue;
-                    sum += lg_get(x, at4(x, n, k / g.kg * g.cg + c, row, col)) * lg_get(weight, at4(weight, k, c, r, s));
+                    sum +=
+                        lg_get(x, at4(x, n, k / g.kg * g.cg + c, row, col)) * lg_get(weight, at4(weight, k, c, r, s));
                 }
             }
         }
@@ -265,7 +275,8 @@ static bool resolve_padding(lg_conv2d_attrs *a)
         a->padding_after[i] = a->padding_before[i];
         if (a->padding_before[i] != LUGE_SAME) continue;
         if (a->stride[i] != 1) {
-            lg_fail(LUGE_ERR_ARGUMENT, "conv2d: padding LUGE_SAME needs a stride of 1, not %lld", (long long)a->stride[i]);
+            lg_fail(LUGE_ERR_ARGUMENT, "conv2d: padding LUGE_SAME needs a stride of 1, not %lld",
+                    (long long)a->stride[i]);
             return false;
         }
         int64_t total = a->dilation[i] * (a->weight_shape.dim[2 + i] - 1);
@@ -299,7 +310,8 @@ static bool check_operands(const luge_shape *x, const luge_shape *weight)
         return false;
     }
     if (weight->rank != 4) {
-        lg_fail(LUGE_ERR_SHAPE, "conv2d: the weight is %s, but must be [K, C/groups, R, S]", lg_shape_text(text, weight));
+        lg_fail(LUGE_ERR_SHAPE, "conv2d: the weight is %s, but must be [K, C/groups, R, S]",
+                lg_shape_text(text, weight));
         return false;
     }
     for (int i = 0; i < 4; ++i) {
@@ -318,7 +330,8 @@ static bool check_fit(const lg_conv2d_attrs *a)
 {
     const int64_t *x = a->in_shape.dim, *w = a->weight_shape.dim;
     if (w[0] % a->groups != 0) {
-        lg_fail(LUGE_ERR_SHAPE, "conv2d: %lld output channels do not divide into %lld groups", (long long)w[0], (long long)a->groups);
+        lg_fail(LUGE_ERR_SHAPE, "conv2d: %lld output channels do not divide into %lld groups", (long long)w[0],
+                (long long)a->groups);
         return false;
     }
     if (x[1] % a->groups != 0 || x[1] / a->groups != w[1]) {

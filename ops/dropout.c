@@ -1,9 +1,9 @@
 /* Dropout: which elements stay is decided by their place in row-major order and nothing else, so it
  * does not depend on layout, device or threads. */
-#include <luge/ops.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
 
 static luge_status dropout_infer(lg_call *call)
 {

@@ -1,10 +1,10 @@
 /* Rows of a table by index, and the sums of gradients into those rows. */
-#include <luge/ops.h>
-#include <string.h>
 #include "core/alloc.h"
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
+#include <string.h>
 
 static luge_status embedding_infer(lg_call *call)
 {
@@ -14,7 +14,8 @@ static luge_status embedding_infer(lg_call *call)
     if (status == LUGE_OK) status = lg_need_indices(call, 1, "the index tensor");
     if (status != LUGE_OK) return status;
     if (weight->shape.rank != 2)
-        return lg_op_fail(call, LUGE_ERR_SHAPE, "the weight is %s, but must be [count, dim]", lg_shape_text(text, &weight->shape));
+        return lg_op_fail(call, LUGE_ERR_SHAPE, "the weight is %s, but must be [count, dim]",
+                          lg_shape_text(text, &weight->shape));
     if (indices->shape.rank == LUGE_MAX_RANK)
         return lg_op_fail(call, LUGE_ERR_SHAPE, "the result would have more than %d axes", LUGE_MAX_RANK);
     luge_shape shape = indices->shape;
@@ -31,7 +32,8 @@ static luge_status embedding_reference(const lg_call *call)
     int64_t dim = weight->shape.dim[1];
     for (int64_t i = 0; i < indices->numel; ++i)
         for (int64_t j = 0; j < dim; ++j)
-            lg_put(call->out[0], i * dim + j, lg_get(weight, lg_index_at(indices, i) * weight->stride[0] + j * weight->stride[1]));
+            lg_put(call->out[0], i * dim + j,
+                   lg_get(weight, lg_index_at(indices, i) * weight->stride[0] + j * weight->stride[1]));
     return LUGE_OK;
 }
 
@@ -50,7 +52,7 @@ static luge_status embedding_backward_reference(const lg_call *call)
     luge_tensor *gw = call->out[0];
     int64_t count = gw->shape.dim[0], dim = gw->shape.dim[1];
     if (gw->numel == 0) return LUGE_OK;
-    double *sum = lg_alloc((size_t)count * sizeof *sum);   /* of one column */
+    double *sum = lg_alloc((size_t)count * sizeof *sum); /* of one column */
     if (sum == NULL) return lg_error();
     for (int64_t j = 0; j < dim; ++j) {
         memset(sum, 0, (size_t)count * sizeof *sum);
@@ -95,4 +97,7 @@ const lg_op lg_op_embedding_backward = {
     .backward = embedding_backward_backward,
 };
 
-luge_tensor *luge_embedding(luge_tensor *weight, luge_tensor *indices) { return LG_CALL(embedding, NULL, weight, indices); }
+luge_tensor *luge_embedding(luge_tensor *weight, luge_tensor *indices)
+{
+    return LG_CALL(embedding, NULL, weight, indices);
+}

@@ -1,11 +1,11 @@
 /* Losses: cross_entropy over classes, mse_loss, bce_with_logits; and accuracy, which is composed. */
-#include <luge/ops.h>
-#include <luge/scope.h>
-#include <math.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/compose.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
+#include <luge/scope.h>
+#include <math.h>
 
 static bool check_reduction(const char *op, luge_reduction r)
 {
@@ -43,7 +43,8 @@ typedef struct row {
     bool ignored;
 } row;
 
-static row row_at(const lg_call *call, const luge_tensor *x, const luge_tensor *target, const luge_tensor *weight, int64_t n)
+static row row_at(const lg_call *call, const luge_tensor *x, const luge_tensor *target, const luge_tensor *weight,
+                  int64_t n)
 {
     const lg_cross_entropy_attrs *a = call->attrs;
     row r = {.x = x, .weight = weight, .n = n, .classes = x->shape.dim[1], .smoothing = a->label_smoothing};
@@ -51,8 +52,14 @@ static row row_at(const lg_call *call, const luge_tensor *x, const luge_tensor *
     r.ignored = r.target == a->ignore_index;
     return r;
 }
-static double logit(const row *r, int64_t c) { return lg_get(r->x, r->n * r->x->stride[0] + c * r->x->stride[1]); }
-static double weight_of(const row *r, int64_t c) { return r->weight == NULL ? 1 : lg_get(r->weight, c * r->weight->stride[0]); }
+static double logit(const row *r, int64_t c)
+{
+    return lg_get(r->x, r->n * r->x->stride[0] + c * r->x->stride[1]);
+}
+static double weight_of(const row *r, int64_t c)
+{
+    return r->weight == NULL ? 1 : lg_get(r->weight, c * r->weight->stride[0]);
+}
 static double wanted(const row *r, int64_t c)
 {
     return weight_of(r, c) * ((c == r->target ? 1 - r->smoothing : 0) + r->smoothing / (double)r->classes);
@@ -111,7 +118,8 @@ static luge_status cross_entropy_backward_reference(const lg_call *call)
         if (a->reduction == LUGE_MEAN) d /= lg_get(call->in[5], 0);
         for (int64_t c = 0; c < r.classes; ++c) total += wanted(&r, c);
         for (int64_t c = 0; c < r.classes; ++c)
-            lg_put(call->out[0], n * r.classes + c, r.ignored ? 0 : d * (total * exp(logit(&r, c) - lse) - wanted(&r, c)));
+            lg_put(call->out[0], n * r.classes + c,
+                   r.ignored ? 0 : d * (total * exp(logit(&r, c) - lse) - wanted(&r, c)));
     }
     return LUGE_OK;
 }
@@ -126,7 +134,8 @@ static luge_tensor *wanted_distribution(const lg_grad_call *g)
     luge_tensor *number = luge_arange(0, (double)classes, 1, &like);
     luge_tensor *counts = luge_ne(number, lg_number_like(number, (double)a->ignore_index));
     luge_tensor *hot = luge_cast(luge_mul(luge_eq(target, number), counts), g->in_dtype[0]);
-    luge_tensor *q = luge_add_scalar(luge_mul_scalar(hot, 1 - a->label_smoothing), a->label_smoothing / (double)classes);
+    luge_tensor *q =
+        luge_add_scalar(luge_mul_scalar(hot, 1 - a->label_smoothing), a->label_smoothing / (double)classes);
     if (weight != NULL) q = luge_mul(q, luge_detach(weight));
     return luge_mul(q, luge_sum(hot, LUGE_AXES_KEEPDIM(1)));
 }
@@ -146,8 +155,8 @@ static luge_status cross_entropy_backward(lg_grad_call *g)
 static luge_status cross_entropy_backward_fused(lg_grad_call *g)
 {
     if (g->needs[0])
-        g->grad_in[0] = LG_CALL(cross_entropy_backward, g->attrs, g->grad_out[0], g->in[0], g->in[1], lg_or_none(g->in[2]),
-                                g->out[1], g->out[2]);
+        g->grad_in[0] = LG_CALL(cross_entropy_backward, g->attrs, g->grad_out[0], g->in[0], g->in[1],
+                                lg_or_none(g->in[2]), g->out[1], g->out[2]);
     return lg_error();
 }
 
@@ -183,8 +192,8 @@ static bool check_sizes(const luge_tensor *logits, const luge_tensor *target)
     for (int i = 0; fits && i < t->rank; ++i) fits = t->dim[i] == x->dim[i == 0 ? 0 : i + 1];
     if (fits) return true;
     char tx[LG_SHAPE_TEXT], tt[LG_SHAPE_TEXT];
-    lg_fail(LUGE_ERR_SHAPE, "cross_entropy: logits %s and target %s must be [N, classes, ...] and [N, ...]", lg_shape_text(tx, x),
-            lg_shape_text(tt, t));
+    lg_fail(LUGE_ERR_SHAPE, "cross_entropy: logits %s and target %s must be [N, classes, ...] and [N, ...]",
+            lg_shape_text(tx, x), lg_shape_text(tt, t));
     return false;
 }
 
@@ -207,11 +216,12 @@ luge_tensor *luge_cross_entropy(luge_tensor *logits, luge_tensor *target, const 
     static const luge_cross_entropy_options defaults = {0};
     const luge_cross_entropy_options *o = options == NULL ? &defaults : options;
     if (!lg_usable(logits, "cross_entropy: the logits") || !lg_usable(target, "cross_entropy: the target") ||
-        !lg_check_reserved(o->reserved, 4, "luge_cross_entropy_options") || !check_reduction("cross_entropy", o->reduction) ||
-        !check_sizes(logits, target))
+        !lg_check_reserved(o->reserved, 4, "luge_cross_entropy_options") ||
+        !check_reduction("cross_entropy", o->reduction) || !check_sizes(logits, target))
         return NULL;
     if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
-        lg_fail(LUGE_ERR_ARGUMENT, "cross_entropy: label smoothing is %g, but must lie between 0 and 1", o->label_smoothing);
+        lg_fail(LUGE_ERR_ARGUMENT, "cross_entropy: label smoothing is %g, but must lie between 0 and 1",
+                o->label_smoothing);
         return NULL;
     }
     luge_tensor *weight = o->weight == NULL ? LUGE_NONE : o->weight;
@@ -220,12 +230,14 @@ luge_tensor *luge_cross_entropy(luge_tensor *logits, luge_tensor *target, const 
         lg_fail(LUGE_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; use luge_detach(weight)");
         return NULL;
     }
-    lg_cross_entropy_attrs a = {.reduction = o->reduction, .label_smoothing = o->label_smoothing,
+    lg_cross_entropy_attrs a = {.reduction = o->reduction,
+                                .label_smoothing = o->label_smoothing,
                                 .ignore_index = o->ignore_index == NULL ? -100 : *o->ignore_index};
     if (logits->shape.rank == 2) return LG_CALL(cross_entropy, &a, logits, target, weight);
 
     luge_shape shape = target->shape;
-    luge_tensor *loss = LG_CALL(cross_entropy, &a, classes_last(logits), luge_reshape(target, LUGE_SHAPE(target->numel)), weight);
+    luge_tensor *loss =
+        LG_CALL(cross_entropy, &a, classes_last(logits), luge_reshape(target, LUGE_SHAPE(target->numel)), weight);
     return a.reduction == LUGE_NO_REDUCTION ? luge_reshape(loss, shape) : loss;
 }
 
@@ -237,8 +249,8 @@ static luge_status pairs_infer(lg_call *call)
     const luge_tensor *x = call->in[0], *target = call->in[1];
     char tx[LG_SHAPE_TEXT], tt[LG_SHAPE_TEXT];
     if (!lg_shape_equal(&x->shape, &target->shape))
-        return lg_op_fail(call, LUGE_ERR_SHAPE, "input %s and target %s must have the same shape", lg_shape_text(tx, &x->shape),
-                          lg_shape_text(tt, &target->shape));
+        return lg_op_fail(call, LUGE_ERR_SHAPE, "input %s and target %s must have the same shape",
+                          lg_shape_text(tx, &x->shape), lg_shape_text(tt, &target->shape));
     const luge_shape one = LUGE_SCALAR;
     if (a->reduction == LUGE_NO_REDUCTION)
         lg_spec_like(call, 0, x->dtype, x);
@@ -257,7 +269,8 @@ static luge_status pairs_reference(const lg_call *call, double (*loss)(double x,
         if (a->reduction == LUGE_NO_REDUCTION) lg_set(call->out[0], i, l);
         sum += l;
     }
-    if (a->reduction != LUGE_NO_REDUCTION) lg_put(call->out[0], 0, a->reduction == LUGE_MEAN ? sum / (double)x->numel : sum);
+    if (a->reduction != LUGE_NO_REDUCTION)
+        lg_put(call->out[0], 0, a->reduction == LUGE_MEAN ? sum / (double)x->numel : sum);
     return LUGE_OK;
 }
 
@@ -293,17 +306,30 @@ static luge_tensor *call_pairs(const char *op, const lg_op *which, luge_tensor *
 {
     static const luge_loss_options defaults = {0};
     const luge_loss_options *o = options == NULL ? &defaults : options;
-    if (!lg_ok() || !lg_check_reserved(o->reserved, 4, "luge_loss_options") || !check_reduction(op, o->reduction)) return NULL;
+    if (!lg_ok() || !lg_check_reserved(o->reserved, 4, "luge_loss_options") || !check_reduction(op, o->reduction))
+        return NULL;
     luge_tensor *in[] = {x, target};
     return lg_call1(which, 2, in, &(lg_loss_attrs){.reduction = o->reduction}, site);
 }
 
 /* ---- (x - t)^2 */
 
-static double mse(double x, double target) { return (x - target) * (x - target); }
-static double mse_slope(double x, double target) { return 2 * (x - target); }
-static luge_status mse_loss_reference(const lg_call *call) { return pairs_reference(call, mse); }
-static luge_status mse_loss_backward_reference(const lg_call *call) { return pairs_backward_reference(call, mse_slope); }
+static double mse(double x, double target)
+{
+    return (x - target) * (x - target);
+}
+static double mse_slope(double x, double target)
+{
+    return 2 * (x - target);
+}
+static luge_status mse_loss_reference(const lg_call *call)
+{
+    return pairs_reference(call, mse);
+}
+static luge_status mse_loss_backward_reference(const lg_call *call)
+{
+    return pairs_backward_reference(call, mse_slope);
+}
 
 static luge_status mse_loss_backward(lg_grad_call *g)
 {
@@ -357,9 +383,18 @@ static double bce(double x, double target)
     double wrong = x > 0 ? 1 - target : target;
     return (wrong == 0 ? 0 : wrong * fabs(x)) + log1p(exp(-fabs(x)));
 }
-static double bce_slope(double x, double target) { return 1 / (1 + exp(-x)) - target; }
-static luge_status bce_with_logits_reference(const lg_call *call) { return pairs_reference(call, bce); }
-static luge_status bce_with_logits_backward_reference(const lg_call *call) { return pairs_backward_reference(call, bce_slope); }
+static double bce_slope(double x, double target)
+{
+    return 1 / (1 + exp(-x)) - target;
+}
+static luge_status bce_with_logits_reference(const lg_call *call)
+{
+    return pairs_reference(call, bce);
+}
+static luge_status bce_with_logits_backward_reference(const lg_call *call)
+{
+    return pairs_backward_reference(call, bce_slope);
+}
 
 static luge_status bce_with_logits_backward(lg_grad_call *g)
 {
@@ -412,7 +447,8 @@ luge_tensor *luge_accuracy(luge_tensor *logits, luge_tensor *target)
     const luge_shape *x = &logits->shape, *t = &target->shape;
     if (x->rank != 2 || t->rank != 1 || x->dim[0] != t->dim[0] || x->dim[1] == 0) {
         char tx[LG_SHAPE_TEXT], tt[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_SHAPE, "accuracy: logits %s and target %s must be [N, classes] and [N]", lg_shape_text(tx, x), lg_shape_text(tt, t));
+        lg_fail(LUGE_ERR_SHAPE, "accuracy: logits %s and target %s must be [N, classes] and [N]", lg_shape_text(tx, x),
+                lg_shape_text(tt, t));
         return NULL;
     }
     if (target->dtype != LUGE_I64 && target->dtype != LUGE_I32) {

@@ -1,9 +1,9 @@
 /* Products of matrices: matmul, and linear with its bias. The public functions bring vectors, batches
  * and leading axes into the form of the rows in ops.def; transposes are strides, so gradients are
  * products of views. */
-#include <luge/ops.h>
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
 
 /* ---- matmul: a [.., n, k], b [.., k, m] -> [.., n, m] */
 
@@ -85,7 +85,8 @@ static bool fit(const luge_tensor *a, const luge_tensor *b, luge_shape *leading)
     lg_shape_text(tb, &b->shape);
     int ra = a->shape.rank, rb = b->shape.rank;
     if (ra == 0 || rb == 0) {
-        lg_fail(LUGE_ERR_SHAPE, "matmul: takes tensors of at least one axis, got %s x %s; luge_mul multiplies by a scalar", ta, tb);
+        lg_fail(LUGE_ERR_SHAPE,
+                "matmul: takes tensors of at least one axis, got %s x %s; luge_mul multiplies by a scalar", ta, tb);
         return false;
     }
     if (a->shape.dim[ra - 1] != b->shape.dim[rb == 1 ? 0 : rb - 2]) {

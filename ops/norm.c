@@ -1,20 +1,20 @@
 /* Batch and layer normalisation: y = (x - mean) invstd weight + bias over groups of elements that share
  * a mean. Statistics are taken in two passes, so that a large mean does not swallow a small spread. */
-#include <luge/ops.h>
-#include <math.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
+#include <math.h>
 
 /* ---- reference. Both norms see x as [outer, groups, inner], and a group is [outer, inner]. */
 
 typedef struct view {
-    int64_t groups, count;   /* count: elements of a group */
+    int64_t groups, count; /* count: elements of a group */
     int64_t inner;
-    bool by_channel;         /* parameter i belongs to group i; else to element i of every group */
+    bool by_channel; /* parameter i belongs to group i; else to element i of every group */
 } view;
 
-static view channels_of(const luge_shape *s)   /* [N, C, ...]: a group is a channel */
+static view channels_of(const luge_shape *s) /* [N, C, ...]: a group is a channel */
 {
     view v = {.groups = s->dim[1], .inner = 1, .by_channel = true};
     for (int i = 2; i < s->rank; ++i) v.inner *= s->dim[i];
@@ -22,7 +22,7 @@ static view channels_of(const luge_shape *s)   /* [N, C, ...]: a group is a chan
     return v;
 }
 
-static view rows_of(const luge_shape *s, int axes)   /* a group is the last `axes` axes */
+static view rows_of(const luge_shape *s, int axes) /* a group is the last `axes` axes */
 {
     view v = {.groups = 1, .inner = 1};
     for (int i = 0; i < s->rank; ++i) {
@@ -110,13 +110,16 @@ static void parameter_gradients(const lg_call *call, const view *v)
 
 /* Where the inputs and axes of a norm are, for the backward that both share. */
 typedef struct layout {
-    int weight, bias;          /* numbers of the inputs */
-    luge_axes group;           /* axes that share a mean, kept with size 1 */
-    luge_axes params;          /* axes along which parameters are the same */
-    luge_shape weight_shape;   /* the weight as it broadcasts to x */
+    int weight, bias;        /* numbers of the inputs */
+    luge_axes group;         /* axes that share a mean, kept with size 1 */
+    luge_axes params;        /* axes along which parameters are the same */
+    luge_shape weight_shape; /* the weight as it broadcasts to x */
 } layout;
 
-static luge_tensor *sum_terms(luge_tensor *t, const layout *l) { return l->params.count == 0 ? t : luge_sum(t, l->params); }
+static luge_tensor *sum_terms(luge_tensor *t, const layout *l)
+{
+    return l->params.count == 0 ? t : luge_sum(t, l->params);
+}
 
 /* Made of ops, for gradients of gradients. The statistics are computed again from x, so that they are
  * part of the graph; with mean and invstd given they are constants. */
@@ -178,7 +181,8 @@ static luge_status need_channels(lg_call *call, int i, const char *what)
     if (t == NULL) return LUGE_OK;
     if (need_parameter_dtype(call, i, what) != LUGE_OK) return lg_error();
     if (call->op->mutates >> i & 1u && lg_strides_overlap(&t->shape, t->stride))
-        return lg_op_fail(call, LUGE_ERR_ARGUMENT, "%s has elements that share memory, so it cannot be updated; luge_clone it", what);
+        return lg_op_fail(call, LUGE_ERR_ARGUMENT,
+                          "%s has elements that share memory, so it cannot be updated; luge_clone it", what);
     return lg_need_vector(call, i, what, x->shape.dim[1]);
 }
 
@@ -190,14 +194,16 @@ static luge_status batch_norm_infer(lg_call *call)
     luge_status status = lg_need_float(call, 0, "the input");
     if (status != LUGE_OK) return status;
     if (x->shape.rank < 2)
-        return lg_op_fail(call, LUGE_ERR_SHAPE, "the input is %s, but must be [N, C, ...]", lg_shape_text(text, &x->shape));
+        return lg_op_fail(call, LUGE_ERR_SHAPE, "the input is %s, but must be [N, C, ...]",
+                          lg_shape_text(text, &x->shape));
     static const char *const name[] = {"the running mean", "the running variance", "the weight", "the bias"};
     for (int i = 0; i < 4 && status == LUGE_OK; ++i) status = need_channels(call, i + 1, name[i]);
     if (status != LUGE_OK) return status;
     if (!a->training && (call->in[1] == NULL || call->in[2] == NULL))
         return lg_op_fail(call, LUGE_ERR_ARGUMENT, "outside training the running mean and variance are needed");
     if (a->training && channels_of(&x->shape).count == 1)
-        return lg_op_fail(call, LUGE_ERR_SHAPE, "training needs more than one value per channel, got %s", lg_shape_text(text, &x->shape));
+        return lg_op_fail(call, LUGE_ERR_SHAPE, "training needs more than one value per channel, got %s",
+                          lg_shape_text(text, &x->shape));
 
     if (!a->training) call->mutates = 0;
     luge_shape channels = LUGE_SHAPE(x->shape.dim[1]);
@@ -308,9 +314,11 @@ luge_tensor *luge_batch_norm(luge_tensor *x, luge_tensor *running_mean, luge_ten
     static const luge_batch_norm_options defaults = {0};
     const luge_batch_norm_options *o = options == NULL ? &defaults : options;
     if (!lg_ok() || !lg_check_reserved(o->reserved, 4, "luge_batch_norm_options")) return NULL;
-    lg_norm_attrs a = {.training = o->training, .momentum = o->momentum == 0 ? 0.1 : o->momentum, .eps = o->eps == 0 ? 1e-5 : o->eps};
+    lg_norm_attrs a = {
+        .training = o->training, .momentum = o->momentum == 0 ? 0.1 : o->momentum, .eps = o->eps == 0 ? 1e-5 : o->eps};
     if (!(a.momentum > 0 && a.momentum <= 1) || !(a.eps > 0)) {
-        lg_fail(LUGE_ERR_ARGUMENT, "batch_norm: momentum is %g and eps %g, but must lie in (0, 1] and above 0", a.momentum, a.eps);
+        lg_fail(LUGE_ERR_ARGUMENT, "batch_norm: momentum is %g and eps %g, but must lie in (0, 1] and above 0",
+                a.momentum, a.eps);
         return NULL;
     }
     return LG_CALL(batch_norm, &a, x, running_mean, running_var, weight, bias);
@@ -335,7 +343,8 @@ static luge_status need_last_axes(lg_call *call, int i, const char *what)
     luge_shape last = last_axes(&x->shape, a->axes);
     if (lg_shape_equal(&t->shape, &last)) return LUGE_OK;
     char is[LG_SHAPE_TEXT], must[LG_SHAPE_TEXT];
-    return lg_op_fail(call, LUGE_ERR_SHAPE, "%s is %s, but must be %s", what, lg_shape_text(is, &t->shape), lg_shape_text(must, &last));
+    return lg_op_fail(call, LUGE_ERR_SHAPE, "%s is %s, but must be %s", what, lg_shape_text(is, &t->shape),
+                      lg_shape_text(must, &last));
 }
 
 static luge_status layer_norm_infer(lg_call *call)

@@ -1,20 +1,22 @@
 /* Pooling over windows of [N, C, H, W]: maximum, mean, and the mean over windows that adapt to the
  * output's size. Results lie in memory as the input does. */
-#include <float.h>
-#include <luge/ops.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include "core/alloc.h"
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/compose.h"
 #include "ops/reference.h"
+#include <float.h>
+#include <luge/ops.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* ---- windows */
 
 /* The elements [from, to) of one axis in a window, and their number with the padding. */
-typedef struct window { int64_t from, to, padded; } window;
+typedef struct window {
+    int64_t from, to, padded;
+} window;
 
 static window window_at(const lg_pool2d_attrs *a, int axis, int64_t i)
 {
@@ -48,7 +50,8 @@ static luge_status pool_infer(lg_call *call)
 }
 
 /* out[0] = the value of each window of in[0] [N, C, H, W] */
-static luge_status gather(const lg_call *call, double (*value)(const lg_call *, int64_t plane, window rows, window cols))
+static luge_status gather(const lg_call *call,
+                          double (*value)(const lg_call *, int64_t plane, window rows, window cols))
 {
     const lg_pool2d_attrs *a = call->attrs;
     luge_tensor *y = call->out[0];
@@ -112,8 +115,14 @@ static void max_add(const lg_call *call, int64_t plane, window rows, window cols
     sum[largest_of(call->in[1], plane, rows, cols)] += g;
 }
 
-static luge_status max_pool2d_reference(const lg_call *call) { return gather(call, max_value); }
-static luge_status max_pool2d_backward_reference(const lg_call *call) { return scatter(call, max_add); }
+static luge_status max_pool2d_reference(const lg_call *call)
+{
+    return gather(call, max_value);
+}
+static luge_status max_pool2d_backward_reference(const lg_call *call)
+{
+    return scatter(call, max_add);
+}
 
 static luge_status max_pool2d_backward_infer(lg_call *call)
 {
@@ -146,12 +155,14 @@ static luge_tensor *chosen(const lg_conv2d_attrs *c, luge_tensor *x, luge_tensor
     lg_conv2d_attrs one = *c;
     one.in_shape.dim[0] = 1;
     luge_tensor *apart = LG_CALL(conv2d, c, luge_channels_last(luge_clamp(x, -most, most)), units, LUGE_NONE);
-    luge_tensor *inside = LG_CALL(conv2d, &one, luge_channels_last(luge_ones_like(luge_slice(x, 0, 0, 1))), units, LUGE_NONE);
+    luge_tensor *inside =
+        LG_CALL(conv2d, &one, luge_channels_last(luge_ones_like(luge_slice(x, 0, 0, 1))), units, LUGE_NONE);
     apart = luge_where(luge_gt(inside, lg_number_like(x, 0.5)), apart, lg_number_like(x, -HUGE_VAL));
     const luge_tensor_options index = {.dtype = LUGE_I64, .device = luge_tensor_device(x)};
     luge_tensor *places = luge_arange(0, (double)c->weight_shape.dim[0], 1, &index);
     luge_tensor *best = luge_unsqueeze(luge_argmax(apart, 1), 1);
-    return luge_cast(luge_eq(best, luge_reshape(places, LUGE_SHAPE(c->weight_shape.dim[0], 1, 1))), luge_tensor_dtype(x));
+    return luge_cast(luge_eq(best, luge_reshape(places, LUGE_SHAPE(c->weight_shape.dim[0], 1, 1))),
+                     luge_tensor_dtype(x));
 }
 
 static luge_status max_pool2d_backward(lg_grad_call *g)
@@ -162,8 +173,10 @@ static luge_status max_pool2d_backward(lg_grad_call *g)
     luge_tensor *x = luge_cast(luge_reshape(luge_detach(g->in[0]), c.in_shape), lg_accumulate_type(g->in_dtype[0]));
     const luge_tensor_options like = {.dtype = luge_tensor_dtype(x), .device = luge_tensor_device(x)};
     luge_tensor *number = luge_arange(0, (double)c.weight_shape.dim[0], 1, &like);
-    luge_tensor *units = luge_reshape(luge_cast(luge_eq(luge_unsqueeze(number, 1), number), like.dtype), c.weight_shape);
-    luge_tensor *gy = luge_cast(luge_reshape(g->grad_out[0], LUGE_SHAPE(c.in_shape.dim[0], 1, a->out[0], a->out[1])), like.dtype);
+    luge_tensor *units =
+        luge_reshape(luge_cast(luge_eq(luge_unsqueeze(number, 1), number), like.dtype), c.weight_shape);
+    luge_tensor *gy =
+        luge_cast(luge_reshape(g->grad_out[0], LUGE_SHAPE(c.in_shape.dim[0], 1, a->out[0], a->out[1])), like.dtype);
     luge_tensor *apart = luge_mul(gy, chosen(&c, x, units));
     luge_tensor *gx = LG_CALL(conv2d_backward_input, &c, luge_channels_last(apart), units);
     g->grad_in[0] = luge_reshape(gx, a->in_shape);
@@ -223,8 +236,14 @@ static void mean_add(const lg_call *call, int64_t plane, window rows, window col
         for (int64_t c = cols.from; c < cols.to; ++c) sum[r * a->in_shape.dim[3] + c] += g / divisor(a, rows, cols);
 }
 
-static luge_status avg_pool2d_reference(const lg_call *call) { return gather(call, mean_value); }
-static luge_status avg_pool2d_backward_reference(const lg_call *call) { return scatter(call, mean_add); }
+static luge_status avg_pool2d_reference(const lg_call *call)
+{
+    return gather(call, mean_value);
+}
+static luge_status avg_pool2d_backward_reference(const lg_call *call)
+{
+    return scatter(call, mean_add);
+}
 
 static luge_status avg_pool2d_backward_infer(lg_call *call)
 {
@@ -297,7 +316,8 @@ static int64_t windows(int64_t size, int64_t kernel, int64_t stride, int64_t pad
     return ceil_mode && (count - 1) * stride >= size + padding ? count - 1 : count;
 }
 
-static bool resolve(const char *op, luge_tensor *x, int64_t kernel, const luge_pool2d_options *given, lg_pool2d_attrs *a)
+static bool resolve(const char *op, luge_tensor *x, int64_t kernel, const luge_pool2d_options *given,
+                    lg_pool2d_attrs *a)
 {
     static const luge_pool2d_options defaults = {0};
     const luge_pool2d_options *o = given == NULL ? &defaults : given;
@@ -342,7 +362,8 @@ luge_tensor *luge_adaptive_avg_pool2d(luge_tensor *x, int64_t height, int64_t wi
 {
     if (!check_input(x, "adaptive_avg_pool2d")) return NULL;
     if (height < 1 || height > largest || width < 1 || width > largest) {
-        lg_fail(LUGE_ERR_ARGUMENT, "adaptive_avg_pool2d: the output cannot be %lld x %lld", (long long)height, (long long)width);
+        lg_fail(LUGE_ERR_ARGUMENT, "adaptive_avg_pool2d: the output cannot be %lld x %lld", (long long)height,
+                (long long)width);
         return NULL;
     }
     lg_pool2d_attrs a = {.out = {height, width}, .adaptive = true, .in_shape = x->shape};

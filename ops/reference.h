@@ -30,8 +30,17 @@ static inline void lg_put(luge_tensor *t, int64_t offset, double value)
 }
 
 /* The same by the place in row-major order. */
-static inline double lg_at(const luge_tensor *t, int64_t i) { return lg_get(t, lg_offset(t, i)); }
-static inline int64_t lg_index_at(const luge_tensor *t, int64_t i) { return lg_get_index(t, lg_offset(t, i)); }
-static inline void lg_set(luge_tensor *t, int64_t i, double value) { lg_put(t, lg_offset(t, i), value); }
+static inline double lg_at(const luge_tensor *t, int64_t i)
+{
+    return lg_get(t, lg_offset(t, i));
+}
+static inline int64_t lg_index_at(const luge_tensor *t, int64_t i)
+{
+    return lg_get_index(t, lg_offset(t, i));
+}
+static inline void lg_set(luge_tensor *t, int64_t i, double value)
+{
+    lg_put(t, lg_offset(t, i), value);
+}
 
 #endif

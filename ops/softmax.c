@@ -1,10 +1,10 @@
 /* softmax and log_softmax along an axis. A row of only -inf has no largest element to subtract: its
  * softmax is zeros, its log_softmax -inf, and softmax's gradient there is 0. */
-#include <luge/ops.h>
-#include <math.h>
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
+#include <math.h>
 
 /* ---- rows: all elements along the axis */
 
@@ -80,8 +80,14 @@ static void softmax_backward_row(const lg_call *call, int64_t n, const int64_t *
     }
 }
 
-static luge_status softmax_reference(const lg_call *call) { return for_rows(call, softmax_row); }
-static luge_status softmax_backward_reference(const lg_call *call) { return for_rows(call, softmax_backward_row); }
+static luge_status softmax_reference(const lg_call *call)
+{
+    return for_rows(call, softmax_row);
+}
+static luge_status softmax_backward_reference(const lg_call *call)
+{
+    return for_rows(call, softmax_backward_row);
+}
 
 static luge_axes along(const lg_grad_call *g)
 {
@@ -147,8 +153,14 @@ static void log_softmax_backward_row(const lg_call *call, int64_t n, const int64
     }
 }
 
-static luge_status log_softmax_reference(const lg_call *call) { return for_rows(call, log_softmax_row); }
-static luge_status log_softmax_backward_reference(const lg_call *call) { return for_rows(call, log_softmax_backward_row); }
+static luge_status log_softmax_reference(const lg_call *call)
+{
+    return for_rows(call, log_softmax_row);
+}
+static luge_status log_softmax_backward_reference(const lg_call *call)
+{
+    return for_rows(call, log_softmax_backward_row);
+}
 
 static luge_status log_softmax_backward(lg_grad_call *g)
 {

@@ -39,7 +39,10 @@ static void test_causal(void **state)
     assert_text(luge_attention(zero, zero, v, not_first, &causal), "[[0], [24], [30], [36]]");
 }
 
-typedef struct heads { luge_tensor *mask; luge_attention_options options; } heads;
+typedef struct heads {
+    luge_tensor *mask;
+    luge_attention_options options;
+} heads;
 static luge_tensor *attend(luge_list in, void *user)
 {
     const heads *h = user;
@@ -62,7 +65,8 @@ static void test_gradients(void **state)
     h.mask = luge_cast(LUGE_TENSOR(LUGE_SHAPE(3, 4), 1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0), LUGE_BOOL);
     assert_gradients(attend, LUGE_LIST(q, k, v), &h, "with a masked row");
     heads plain = {.mask = LUGE_NONE};
-    assert_gradients(attend, LUGE_LIST(leaf(LUGE_SHAPE(3, 2)), leaf(LUGE_SHAPE(2, 1, 4, 2)), v), &plain, "broadcast heads");
+    assert_gradients(attend, LUGE_LIST(leaf(LUGE_SHAPE(3, 2)), leaf(LUGE_SHAPE(2, 1, 4, 2)), v), &plain,
+                     "broadcast heads");
 }
 
 static void test_NUM_06_masked_row_gives_zeros(void **state)
@@ -88,7 +92,10 @@ static void test_autocast(void **state)
         y = luge_attention(x, x, x, mask, &(luge_attention_options){.causal = true});
     }
     assert_int_equal(luge_tensor_dtype(y), LUGE_BF16);
-    assert_close(luge_cast(luge_detach(y), LUGE_F32), luge_attention(luge_detach(x), luge_detach(x), luge_detach(x), LUGE_NONE, &(luge_attention_options){.causal = true}), 0.03, "bf16");
+    assert_close(luge_cast(luge_detach(y), LUGE_F32),
+                 luge_attention(luge_detach(x), luge_detach(x), luge_detach(x), LUGE_NONE,
+                                &(luge_attention_options){.causal = true}),
+                 0.03, "bf16");
     backward_of(y);
     assert_int_equal(luge_tensor_dtype(luge_tensor_grad(x)), LUGE_F32);
 }
@@ -97,33 +104,41 @@ static void test_wrong_inputs(void **state)
 {
     (void)state;
     LUGE_SCOPE("test");
-    luge_tensor *q = luge_zeros(LUGE_SHAPE(2, 3, 4), NULL), *k = luge_zeros(LUGE_SHAPE(2, 5, 4), NULL), *none = LUGE_NONE;
+    luge_tensor *q = luge_zeros(LUGE_SHAPE(2, 3, 4), NULL), *k = luge_zeros(LUGE_SHAPE(2, 5, 4), NULL),
+                *none = LUGE_NONE;
     assert_refused(luge_attention(NULL, k, k, none, NULL), LUGE_ERR_ARGUMENT, "attention: q");
     assert_refused(luge_attention(q, NULL, k, none, NULL), LUGE_ERR_ARGUMENT, "attention: k");
     assert_refused(luge_attention(q, k, none, none, NULL), LUGE_ERR_ARGUMENT, "attention: v");
     assert_refused(luge_attention(q, k, k, NULL, NULL), LUGE_ERR_ARGUMENT, "attention: the mask");
-    assert_refused(luge_attention(q, luge_zeros(LUGE_SHAPE(2, 5, 3), NULL), k, none, NULL), LUGE_ERR_SHAPE, "attention: q [2, 3, 4], k [2, 5, 3], v [2, 5, 4] must be");
+    assert_refused(luge_attention(q, luge_zeros(LUGE_SHAPE(2, 5, 3), NULL), k, none, NULL), LUGE_ERR_SHAPE,
+                   "attention: q [2, 3, 4], k [2, 5, 3], v [2, 5, 4] must be");
     assert_refused(luge_attention(q, k, q, none, NULL), LUGE_ERR_SHAPE, "v [2, 3, 4] must be");
     assert_refused(luge_attention(q, luge_select(luge_select(k, 0, 0), 0, 0), k, none, NULL), LUGE_ERR_SHAPE, "k [4]");
-    assert_refused(luge_attention(q, luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), none, NULL), LUGE_ERR_SHAPE, "leading axes do not broadcast");
-    assert_refused(luge_attention(q, k, k, luge_zeros(LUGE_SHAPE(3, 4), NULL), NULL), LUGE_ERR_SHAPE, "the mask [3, 4] does not broadcast to the scores [2, 3, 5]");
-    assert_refused(luge_attention(q, k, k, luge_zeros(LUGE_SHAPE(7, 1, 3, 5), NULL), NULL), LUGE_ERR_SHAPE, "the mask [7, 1, 3, 5]");
-    assert_refused(luge_attention(q, k, k, luge_cast(luge_zeros(LUGE_SHAPE(3, 5), NULL), LUGE_U8), NULL), LUGE_ERR_DTYPE, "attention: the mask is u8");
-    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.dropout = 1.5}), LUGE_ERR_ARGUMENT, "attention: dropout is 1.5");
-    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.scale = INFINITY}), LUGE_ERR_ARGUMENT, "scale inf");
-    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.reserved = {1}}), LUGE_ERR_ARGUMENT, "luge_attention_options");
-    assert_refused(luge_attention(luge_cast(q, LUGE_I64), k, k, none, NULL), LUGE_ERR_DTYPE, "attention: q, k and v are i64, f32 and f32");
+    assert_refused(
+        luge_attention(q, luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), none, NULL),
+        LUGE_ERR_SHAPE, "leading axes do not broadcast");
+    assert_refused(luge_attention(q, k, k, luge_zeros(LUGE_SHAPE(3, 4), NULL), NULL), LUGE_ERR_SHAPE,
+                   "the mask [3, 4] does not broadcast to the scores [2, 3, 5]");
+    assert_refused(luge_attention(q, k, k, luge_zeros(LUGE_SHAPE(7, 1, 3, 5), NULL), NULL), LUGE_ERR_SHAPE,
+                   "the mask [7, 1, 3, 5]");
+    assert_refused(luge_attention(q, k, k, luge_cast(luge_zeros(LUGE_SHAPE(3, 5), NULL), LUGE_U8), NULL),
+                   LUGE_ERR_DTYPE, "attention: the mask is u8");
+    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.dropout = 1.5}), LUGE_ERR_ARGUMENT,
+                   "attention: dropout is 1.5");
+    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.scale = INFINITY}), LUGE_ERR_ARGUMENT,
+                   "scale inf");
+    assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.reserved = {1}}), LUGE_ERR_ARGUMENT,
+                   "luge_attention_options");
+    assert_refused(luge_attention(luge_cast(q, LUGE_I64), k, k, none, NULL), LUGE_ERR_DTYPE,
+                   "attention: q, k and v are i64, f32 and f32");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OP_TEST(test_values),
-        OP_TEST(test_causal),
-        OP_TEST(test_gradients),
-        OP_TEST(test_NUM_06_masked_row_gives_zeros),
-        OP_TEST(test_autocast),
-        OP_TEST(test_wrong_inputs),
+        OP_TEST(test_values),    OP_TEST(test_causal),
+        OP_TEST(test_gradients), OP_TEST(test_NUM_06_masked_row_gives_zeros),
+        OP_TEST(test_autocast),  OP_TEST(test_wrong_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

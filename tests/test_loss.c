@@ -23,11 +23,13 @@ static void test_cross_entropy_values(void **state)
     assert_close(luge_cross_entropy(x, t, CE(.reduction = LUGE_NO_REDUCTION)),
                  luge_from_array((double[]){four, less}, LUGE_F64, LUGE_SHAPE(2)), 1e-14, "each for itself");
     /* smoothing 0.5: 3/4 of the target and 1/4 of the other */
-    assert_near(luge_item(luge_cross_entropy(luge_slice(x, 0, 0, 1), LABELS(0), CE(.label_smoothing = 0.5))), 0.75 * four + 0.25 * less, 1e-15);
+    assert_near(luge_item(luge_cross_entropy(luge_slice(x, 0, 0, 1), LABELS(0), CE(.label_smoothing = 0.5))),
+                0.75 * four + 0.25 * less, 1e-15);
     /* weights: 2 (four) + 5 (less) over 2 + 5, as the second target is class 1 */
     luge_tensor *w = F64(LUGE_TENSOR(LUGE_SHAPE(2), 2, 5));
     assert_near(luge_item(luge_cross_entropy(x, LABELS(0, 1), CE(.weight = w))), (2 * four + 5 * four) / 7, 1e-15);
-    assert_near(luge_item(luge_cross_entropy(x, LABELS(0, 1), CE(.weight = w, .reduction = LUGE_SUM))), 7 * four, 1e-14);
+    assert_near(luge_item(luge_cross_entropy(x, LABELS(0, 1), CE(.weight = w, .reduction = LUGE_SUM))), 7 * four,
+                1e-14);
     /* ignored rows */
     const int64_t one = 1;
     assert_near(luge_item(luge_cross_entropy(x, LABELS(0, 1), CE(.ignore_index = &one))), four, 1e-15);
@@ -57,8 +59,11 @@ static void test_cross_entropy_against_its_definition(void **state)
         for (int c = 0; c < C; ++c) sum -= s / C * weight[c] * logp[n * C + c];
     }
     luge_tensor *t = luge_from_array(labels, LUGE_I64, LUGE_SHAPE(N));
-    assert_near(luge_item(luge_cross_entropy(x, t, CE(.weight = w, .label_smoothing = s, .ignore_index = &skip))), sum / count, 1e-14);
-    assert_near(luge_item(luge_cross_entropy(x, t, CE(.weight = w, .label_smoothing = s, .ignore_index = &skip, .reduction = LUGE_SUM))), sum, 1e-13);
+    assert_near(luge_item(luge_cross_entropy(x, t, CE(.weight = w, .label_smoothing = s, .ignore_index = &skip))),
+                sum / count, 1e-14);
+    assert_near(luge_item(luge_cross_entropy(
+                    x, t, CE(.weight = w, .label_smoothing = s, .ignore_index = &skip, .reduction = LUGE_SUM))),
+                sum, 1e-13);
 }
 
 static void test_cross_entropy_of_images(void **state)
@@ -67,14 +72,21 @@ static void test_cross_entropy_of_images(void **state)
     LUGE_SCOPE("test");
     luge_tensor *x = leaf(LUGE_SHAPE(2, 3, 2, 2));
     luge_tensor *t = luge_reshape(LABELS(0, 1, 2, 0, 2, -100, 1, 1), LUGE_SHAPE(2, 2, 2));
-    luge_tensor *rows = luge_reshape(luge_permute(x, LUGE_AXES(0, 2, 3, 1)), LUGE_SHAPE(8, 3)), *flat = luge_reshape(t, LUGE_SHAPE(8));
+    luge_tensor *rows = luge_reshape(luge_permute(x, LUGE_AXES(0, 2, 3, 1)), LUGE_SHAPE(8, 3)),
+                *flat = luge_reshape(t, LUGE_SHAPE(8));
     assert_near(luge_item(luge_cross_entropy(x, t, NULL)), luge_item(luge_cross_entropy(rows, flat, NULL)), 1e-15);
     luge_tensor *each = luge_cross_entropy(x, t, CE(.reduction = LUGE_NO_REDUCTION));
-    assert_close(each, luge_reshape(luge_cross_entropy(rows, flat, CE(.reduction = LUGE_NO_REDUCTION)), LUGE_SHAPE(2, 2, 2)), 1e-14, "each");
-    assert_close(luge_cross_entropy(luge_channels_last(x), t, CE(.reduction = LUGE_NO_REDUCTION)), each, 1e-14, "channels-last");
+    assert_close(each,
+                 luge_reshape(luge_cross_entropy(rows, flat, CE(.reduction = LUGE_NO_REDUCTION)), LUGE_SHAPE(2, 2, 2)),
+                 1e-14, "each");
+    assert_close(luge_cross_entropy(luge_channels_last(x), t, CE(.reduction = LUGE_NO_REDUCTION)), each, 1e-14,
+                 "channels-last");
 }
 
-typedef struct entropy { luge_tensor *target; luge_cross_entropy_options options; } entropy;
+typedef struct entropy {
+    luge_tensor *target;
+    luge_cross_entropy_options options;
+} entropy;
 static luge_tensor *entropy_of(luge_list in, void *user)
 {
     const entropy *e = user;
@@ -98,7 +110,8 @@ static void test_cross_entropy_gradients(void **state)
         assert_gradients(entropy_of, LUGE_LIST(leaf(LUGE_SHAPE(5, 4))), &e, "cross_entropy");
     }
     LUGE_SCOPE("test");
-    entropy e = {.target = luge_reshape(LABELS(0, 2, 1, 1), LUGE_SHAPE(2, 2)), .options = {.reduction = LUGE_NO_REDUCTION}};
+    entropy e = {.target = luge_reshape(LABELS(0, 2, 1, 1), LUGE_SHAPE(2, 2)),
+                 .options = {.reduction = LUGE_NO_REDUCTION}};
     assert_gradients(entropy_of, LUGE_LIST(leaf(LUGE_SHAPE(2, 3, 2))), &e, "of sequences");
 }
 
@@ -118,7 +131,12 @@ static void test_NUM_05_label_out_of_range(void **state)
     LUGE_SCOPE("test");
     luge_tensor *x = luge_requires_grad_(luge_zeros(LUGE_SHAPE(2, 8), NULL));
     static const int64_t wrong[] = {8, -1, -4, 1000, INT64_MIN, INT64_MAX};
-    static const char *const text[] = {"target 8 at", "target -1 at", "target -4 at", "target 1000 at", "target -9223372036854775808 at", "target 9223372036854775807 at"};
+    static const char *const text[] = {"target 8 at",
+                                       "target -1 at",
+                                       "target -4 at",
+                                       "target 1000 at",
+                                       "target -9223372036854775808 at",
+                                       "target 9223372036854775807 at"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
         luge_tensor *t = LABELS(7, wrong[i]);
         if (luge_cross_entropy(x, t, NULL) != NULL) fail_msg("label %lld was taken", (long long)wrong[i]);
@@ -160,7 +178,9 @@ static void test_cross_entropy_extremes(void **state)
     assert_text(luge_cross_entropy(x, LABELS(2), NULL), "inf");
     luge_backward(luge_cross_entropy(x, LABELS(0), NULL));
     assert_text(luge_tensor_grad(x), "[[0, 0, 0]]");
-    luge_tensor *empty = luge_cross_entropy(luge_zeros(LUGE_SHAPE(0, 3), NULL), luge_zeros(LUGE_SHAPE(0), &(luge_tensor_options){.dtype = LUGE_I64}), CE(.reduction = LUGE_SUM));
+    luge_tensor *empty = luge_cross_entropy(luge_zeros(LUGE_SHAPE(0, 3), NULL),
+                                            luge_zeros(LUGE_SHAPE(0), &(luge_tensor_options){.dtype = LUGE_I64}),
+                                            CE(.reduction = LUGE_SUM));
     assert_text(empty, "0");
 }
 
@@ -172,19 +192,30 @@ static void test_cross_entropy_wrong_inputs(void **state)
     assert_refused(luge_cross_entropy(NULL, t, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the logits");
     assert_refused(luge_cross_entropy(x, NULL, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the target");
     assert_refused(luge_cross_entropy(x, LUGE_NONE, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the target");
-    assert_refused(luge_cross_entropy(x, LABELS(0, 1, 2), NULL), LUGE_ERR_SHAPE, "cross_entropy: logits [2, 3] and target [3] must be");
-    assert_refused(luge_cross_entropy(luge_select(x, 0, 0), LABELS(0), NULL), LUGE_ERR_SHAPE, "cross_entropy: logits [3]");
-    assert_refused(luge_cross_entropy(luge_zeros(LUGE_SHAPE(2, 3, 4), NULL), luge_reshape(LABELS(0, 1, 0, 1, 0, 1), LUGE_SHAPE(2, 3)), NULL), LUGE_ERR_SHAPE, "[2, 3, 4] and target [2, 3]");
+    assert_refused(luge_cross_entropy(x, LABELS(0, 1, 2), NULL), LUGE_ERR_SHAPE,
+                   "cross_entropy: logits [2, 3] and target [3] must be");
+    assert_refused(luge_cross_entropy(luge_select(x, 0, 0), LABELS(0), NULL), LUGE_ERR_SHAPE,
+                   "cross_entropy: logits [3]");
+    assert_refused(luge_cross_entropy(luge_zeros(LUGE_SHAPE(2, 3, 4), NULL),
+                                      luge_reshape(LABELS(0, 1, 0, 1, 0, 1), LUGE_SHAPE(2, 3)), NULL),
+                   LUGE_ERR_SHAPE, "[2, 3, 4] and target [2, 3]");
     assert_refused(luge_cross_entropy(luge_zeros(LUGE_SHAPE(2, 0), NULL), t, NULL), LUGE_ERR_SHAPE, "[2, 0]");
-    assert_refused(luge_cross_entropy(x, luge_cast(t, LUGE_F32), NULL), LUGE_ERR_DTYPE, "cross_entropy: the target is f32, but must be i64 or i32");
-    assert_refused(luge_cross_entropy(luge_cast(x, LUGE_I64), t, NULL), LUGE_ERR_DTYPE, "cross_entropy: the logits is i64");
-    assert_refused(luge_cross_entropy(x, t, CE(.weight = luge_ones(LUGE_SHAPE(2), NULL))), LUGE_ERR_SHAPE, "the weight is [2], but must be [3]");
-    assert_refused(luge_cross_entropy(x, t, CE(.weight = F64(luge_ones(LUGE_SHAPE(3), NULL)))), LUGE_ERR_DTYPE, "the weight is f64");
-    assert_refused(luge_cross_entropy(x, t, CE(.weight = luge_requires_grad_(luge_ones(LUGE_SHAPE(3), NULL)))), LUGE_ERR_UNSUPPORTED, "luge_detach(weight)");
-    assert_refused(luge_cross_entropy(x, t, CE(.label_smoothing = 1.5)), LUGE_ERR_ARGUMENT, "cross_entropy: label smoothing is 1.5");
+    assert_refused(luge_cross_entropy(x, luge_cast(t, LUGE_F32), NULL), LUGE_ERR_DTYPE,
+                   "cross_entropy: the target is f32, but must be i64 or i32");
+    assert_refused(luge_cross_entropy(luge_cast(x, LUGE_I64), t, NULL), LUGE_ERR_DTYPE,
+                   "cross_entropy: the logits is i64");
+    assert_refused(luge_cross_entropy(x, t, CE(.weight = luge_ones(LUGE_SHAPE(2), NULL))), LUGE_ERR_SHAPE,
+                   "the weight is [2], but must be [3]");
+    assert_refused(luge_cross_entropy(x, t, CE(.weight = F64(luge_ones(LUGE_SHAPE(3), NULL)))), LUGE_ERR_DTYPE,
+                   "the weight is f64");
+    assert_refused(luge_cross_entropy(x, t, CE(.weight = luge_requires_grad_(luge_ones(LUGE_SHAPE(3), NULL)))),
+                   LUGE_ERR_UNSUPPORTED, "luge_detach(weight)");
+    assert_refused(luge_cross_entropy(x, t, CE(.label_smoothing = 1.5)), LUGE_ERR_ARGUMENT,
+                   "cross_entropy: label smoothing is 1.5");
     assert_refused(luge_cross_entropy(x, t, CE(.label_smoothing = -0.1)), LUGE_ERR_ARGUMENT, "label smoothing is -0.1");
     assert_refused(luge_cross_entropy(x, t, CE(.label_smoothing = NAN)), LUGE_ERR_ARGUMENT, "label smoothing is nan");
-    assert_refused(luge_cross_entropy(x, t, CE(.reduction = (luge_reduction)3)), LUGE_ERR_ARGUMENT, "cross_entropy: 3 is no luge_reduction");
+    assert_refused(luge_cross_entropy(x, t, CE(.reduction = (luge_reduction)3)), LUGE_ERR_ARGUMENT,
+                   "cross_entropy: 3 is no luge_reduction");
     assert_refused(luge_cross_entropy(x, t, CE(.reserved = {1})), LUGE_ERR_ARGUMENT, "luge_cross_entropy_options");
 }
 
@@ -197,11 +228,13 @@ static void test_mse_values(void **state)
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3, 4), *t = LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 0, 0, 1);
     assert_text(luge_mse_loss(x, t, NULL), "5.5");
     assert_text(luge_mse_loss(x, t, &(luge_loss_options){.reduction = LUGE_SUM}), "22");
-    assert_text(luge_mse_loss(x, luge_transpose(t, 0, 1), &(luge_loss_options){.reduction = LUGE_NO_REDUCTION}), "[[0, 4], [9, 9]]");
+    assert_text(luge_mse_loss(x, luge_transpose(t, 0, 1), &(luge_loss_options){.reduction = LUGE_NO_REDUCTION}),
+                "[[0, 4], [9, 9]]");
     assert_text(luge_mse_loss(x, luge_cast(t, LUGE_I64), NULL), "5.5");
     assert_text(luge_mse_loss(luge_zeros(LUGE_SHAPE(0), NULL), luge_zeros(LUGE_SHAPE(0), NULL), NULL), "nan");
     luge_tensor *ones = luge_ones(LUGE_SHAPE(4096), &(luge_tensor_options){.dtype = LUGE_F16});
-    assert_text(luge_mse_loss(luge_mul_scalar(ones, 300), luge_zeros_like(ones), NULL), "inf"); /* 90000 itself does not fit */
+    assert_text(luge_mse_loss(luge_mul_scalar(ones, 300), luge_zeros_like(ones), NULL),
+                "inf"); /* 90000 itself does not fit */
     assert_text(luge_mse_loss(luge_mul_scalar(ones, 200), luge_zeros_like(ones), NULL), "40000");
     LUGE_AUTOCAST(LUGE_F16);
     assert_text(luge_mse_loss(luge_mul_scalar(ones, 300), luge_zeros_like(ones), NULL), "90000");
@@ -214,9 +247,11 @@ static void test_bce_values(void **state)
     luge_tensor *x = F64(LUGE_TENSOR(LUGE_SHAPE(3), 0, 2, -2)), *t = F64(LUGE_TENSOR(LUGE_SHAPE(3), 1, 0, 0.25));
     const double l0 = log(2), l1 = log1p(exp(2)), l2 = 0.25 * log1p(exp(2)) + 0.75 * log1p(exp(-2));
     assert_near(luge_item(luge_bce_with_logits(x, t, NULL)), (l0 + l1 + l2) / 3, 1e-15);
-    assert_near(luge_item(luge_bce_with_logits(x, t, &(luge_loss_options){.reduction = LUGE_SUM})), l0 + l1 + l2, 1e-14);
+    assert_near(luge_item(luge_bce_with_logits(x, t, &(luge_loss_options){.reduction = LUGE_SUM})), l0 + l1 + l2,
+                1e-14);
     /* accurate where the loss is tiny */
-    luge_tensor *sure = luge_bce_with_logits(F64(LUGE_TENSOR(LUGE_SHAPE(1), 30)), F64(LUGE_TENSOR(LUGE_SHAPE(1), 1)), NULL);
+    luge_tensor *sure =
+        luge_bce_with_logits(F64(LUGE_TENSOR(LUGE_SHAPE(1), 30)), F64(LUGE_TENSOR(LUGE_SHAPE(1), 1)), NULL);
     assert_near(luge_item(sure) / exp(-30), 1, 1e-12);
 }
 
@@ -252,7 +287,10 @@ static void test_AMP_03_bce_at_infinite_logits(void **state)
     assert_text(wide, "[0, 0, inf, inf]");
 }
 
-typedef struct pairs { bool mse; luge_loss_options options; } pairs;
+typedef struct pairs {
+    bool mse;
+    luge_loss_options options;
+} pairs;
 static luge_tensor *loss_of(luge_list in, void *user)
 {
     const pairs *p = user;
@@ -283,14 +321,18 @@ static void test_pairs_wrong_inputs(void **state)
     (void)state;
     LUGE_SCOPE("test");
     luge_tensor *x = luge_zeros(LUGE_SHAPE(2, 3), NULL), *t = luge_zeros(LUGE_SHAPE(3), NULL);
-    assert_refused(luge_mse_loss(x, t, NULL), LUGE_ERR_SHAPE, "mse_loss: input [2, 3] and target [3] must have the same shape");
+    assert_refused(luge_mse_loss(x, t, NULL), LUGE_ERR_SHAPE,
+                   "mse_loss: input [2, 3] and target [3] must have the same shape");
     assert_refused(luge_bce_with_logits(t, x, NULL), LUGE_ERR_SHAPE, "bce_with_logits: input [3] and target [2, 3]");
     assert_refused(luge_mse_loss(NULL, t, NULL), LUGE_ERR_ARGUMENT, "mse_loss: input 0 is NULL");
     assert_refused(luge_mse_loss(x, LUGE_NONE, NULL), LUGE_ERR_ARGUMENT, "mse_loss: input 1 is LUGE_NONE");
     assert_refused(luge_bce_with_logits(x, NULL, NULL), LUGE_ERR_ARGUMENT, "bce_with_logits: input 1 is NULL");
-    assert_refused(luge_mse_loss(x, x, &(luge_loss_options){.reduction = (luge_reduction)-1}), LUGE_ERR_ARGUMENT, "mse_loss: -1 is no luge_reduction");
-    assert_refused(luge_bce_with_logits(x, x, &(luge_loss_options){.reduction = (luge_reduction)9}), LUGE_ERR_ARGUMENT, "bce_with_logits: 9 is no luge_reduction");
-    assert_refused(luge_mse_loss(x, x, &(luge_loss_options){.reserved = {0, 1}}), LUGE_ERR_ARGUMENT, "luge_loss_options");
+    assert_refused(luge_mse_loss(x, x, &(luge_loss_options){.reduction = (luge_reduction)-1}), LUGE_ERR_ARGUMENT,
+                   "mse_loss: -1 is no luge_reduction");
+    assert_refused(luge_bce_with_logits(x, x, &(luge_loss_options){.reduction = (luge_reduction)9}), LUGE_ERR_ARGUMENT,
+                   "bce_with_logits: 9 is no luge_reduction");
+    assert_refused(luge_mse_loss(x, x, &(luge_loss_options){.reserved = {0, 1}}), LUGE_ERR_ARGUMENT,
+                   "luge_loss_options");
 }
 
 /* ---- accuracy */

@@ -12,7 +12,8 @@ static void test_values(void **state)
 {
     (void)state;
     LUGE_SCOPE("test");
-    luge_tensor *a = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), *b = LUGE_TENSOR(LUGE_SHAPE(3, 2), 1, -1, 0, 2, 3, 1);
+    luge_tensor *a = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6),
+                *b = LUGE_TENSOR(LUGE_SHAPE(3, 2), 1, -1, 0, 2, 3, 1);
     assert_text(luge_matmul(a, b), "[[10, 6], [22, 12]]");
     assert_text(luge_matmul(b, a), "[[-3, -3, -3], [8, 10, 12], [7, 11, 15]]");
     /* transposes are strides */
@@ -54,10 +55,12 @@ static void test_empty(void **state)
 {
     (void)state;
     LUGE_SCOPE("test");
-    luge_shape s = luge_tensor_shape(luge_matmul(luge_zeros(LUGE_SHAPE(0, 3), NULL), luge_zeros(LUGE_SHAPE(3, 2), NULL)));
+    luge_shape s =
+        luge_tensor_shape(luge_matmul(luge_zeros(LUGE_SHAPE(0, 3), NULL), luge_zeros(LUGE_SHAPE(3, 2), NULL)));
     assert_true(s.rank == 2 && s.dim[0] == 0 && s.dim[1] == 2);
     assert_text(luge_matmul(luge_zeros(LUGE_SHAPE(1, 0), NULL), luge_zeros(LUGE_SHAPE(0, 2), NULL)), "[[0, 0]]");
-    assert_text(luge_linear(luge_zeros(LUGE_SHAPE(1, 0), NULL), luge_zeros(LUGE_SHAPE(2, 0), NULL), LUGE_TENSOR(LUGE_SHAPE(2), 3, 4)),
+    assert_text(luge_linear(luge_zeros(LUGE_SHAPE(1, 0), NULL), luge_zeros(LUGE_SHAPE(2, 0), NULL),
+                            LUGE_TENSOR(LUGE_SHAPE(2), 3, 4)),
                 "[[3, 4]]");
     s = luge_tensor_shape(luge_matmul(luge_zeros(LUGE_SHAPE(0, 2, 3), NULL), luge_zeros(LUGE_SHAPE(0, 3, 4), NULL)));
     assert_true(s.rank == 3 && s.dim[0] == 0 && s.dim[1] == 2 && s.dim[2] == 4);
@@ -78,19 +81,25 @@ static luge_tensor *product_of_transposes(luge_list in, void *user)
 static void test_matmul_gradients(void **state)
 {
     (void)state;
-    static const struct { luge_shape a, b; } pairs[] = {
-        {{2, {2, 3}}, {2, {3, 4}}},       {{1, {3}}, {2, {3, 2}}},          {{2, {2, 3}}, {1, {3}}},
-        {{1, {4}}, {1, {4}}},             {{3, {2, 3, 2}}, {3, {2, 2, 3}}}, {{3, {2, 3, 2}}, {2, {2, 3}}},
-        {{2, {3, 2}}, {3, {2, 2, 3}}},    {{3, {2, 2, 3}}, {1, {3}}},       {{1, {3}}, {3, {2, 3, 2}}},
-        {{4, {2, 1, 2, 3}}, {3, {3, 3, 2}}}, {{3, {1, 2, 2}}, {3, {3, 2, 1}}}, {{2, {1, 1}}, {2, {1, 1}}},
+    static const struct {
+        luge_shape a, b;
+    } pairs[] = {
+        {{2, {2, 3}}, {2, {3, 4}}},       {{1, {3}}, {2, {3, 2}}},
+        {{2, {2, 3}}, {1, {3}}},          {{1, {4}}, {1, {4}}},
+        {{3, {2, 3, 2}}, {3, {2, 2, 3}}}, {{3, {2, 3, 2}}, {2, {2, 3}}},
+        {{2, {3, 2}}, {3, {2, 2, 3}}},    {{3, {2, 2, 3}}, {1, {3}}},
+        {{1, {3}}, {3, {2, 3, 2}}},       {{4, {2, 1, 2, 3}}, {3, {3, 3, 2}}},
+        {{3, {1, 2, 2}}, {3, {3, 2, 1}}}, {{2, {1, 1}}, {2, {1, 1}}},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
         LUGE_SCOPE("test");
         assert_gradients(product, LUGE_LIST(leaf(pairs[i].a), leaf(pairs[i].b)), NULL, "matmul");
     }
     LUGE_SCOPE("test");
-    assert_gradients(product_of_transposes, LUGE_LIST(leaf(LUGE_SHAPE(2, 3, 2)), leaf(LUGE_SHAPE(4, 3))), NULL, "transposed");
-    assert_gradients(product_of_transposes, LUGE_LIST(leaf(LUGE_SHAPE(2, 3, 2)), leaf(LUGE_SHAPE(1, 4, 3))), NULL, "transposed batch");
+    assert_gradients(product_of_transposes, LUGE_LIST(leaf(LUGE_SHAPE(2, 3, 2)), leaf(LUGE_SHAPE(4, 3))), NULL,
+                     "transposed");
+    assert_gradients(product_of_transposes, LUGE_LIST(leaf(LUGE_SHAPE(2, 3, 2)), leaf(LUGE_SHAPE(1, 4, 3))), NULL,
+                     "transposed batch");
 }
 
 static void test_linear_values(void **state)
@@ -103,7 +112,8 @@ static void test_linear_values(void **state)
     assert_text(luge_linear(x, w, LUGE_NONE), "[[-2, -2], [12, 30]]");
     assert_text(luge_linear(luge_select(x, 0, 1), w, b), "[22, 20]");
     assert_text(luge_linear(luge_reshape(x, LUGE_SHAPE(1, 2, 1, 3)), w, b), "[[[[8, -12]], [[22, 20]]]]");
-    assert_text(luge_linear(x, luge_transpose(LUGE_TENSOR(LUGE_SHAPE(3, 2), 1, 4, 2, 5, 3, 6), 0, 1), b), "[[8, -12], [22, 20]]");
+    assert_text(luge_linear(x, luge_transpose(LUGE_TENSOR(LUGE_SHAPE(3, 2), 1, 4, 2, 5, 3, 6), 0, 1), b),
+                "[[8, -12], [22, 20]]");
 }
 
 static luge_tensor *affine(luge_list in, void *user)
@@ -118,7 +128,8 @@ static void test_linear_gradients(void **state)
     static const luge_shape inputs[] = {{1, {3}}, {2, {4, 3}}, {3, {2, 2, 3}}, {4, {2, 1, 2, 3}}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) {
         LUGE_SCOPE("test");
-        assert_gradients(affine, LUGE_LIST(leaf(inputs[i]), leaf(LUGE_SHAPE(2, 3)), leaf(LUGE_SHAPE(2))), NULL, "linear");
+        assert_gradients(affine, LUGE_LIST(leaf(inputs[i]), leaf(LUGE_SHAPE(2, 3)), leaf(LUGE_SHAPE(2))), NULL,
+                         "linear");
         assert_gradients(affine, LUGE_LIST(leaf(inputs[i]), leaf(LUGE_SHAPE(2, 3))), NULL, "linear without bias");
     }
 }
@@ -204,28 +215,36 @@ static void test_wrong_inputs(void **state)
     LUGE_SCOPE("test");
     luge_tensor *a = luge_zeros(LUGE_SHAPE(3, 1), NULL), *b = luge_zeros(LUGE_SHAPE(2, 3), NULL);
     assert_refused(luge_matmul(a, b), LUGE_ERR_SHAPE, "matmul: inner sizes differ: [3, 1] x [2, 3]");
-    assert_refused(luge_matmul(luge_zeros(LUGE_SHAPE(2), NULL), luge_zeros(LUGE_SHAPE(3), NULL)), LUGE_ERR_SHAPE, "[2] x [3]");
-    assert_refused(luge_matmul(luge_zeros(LUGE_SCALAR, NULL), b), LUGE_ERR_SHAPE, "matmul: takes tensors of at least one axis, got [] x [2, 3]");
-    assert_refused(luge_matmul(luge_zeros(LUGE_SHAPE(2, 1, 3), NULL), luge_zeros(LUGE_SHAPE(3, 3, 1), NULL)), LUGE_ERR_SHAPE,
-                 "matmul: leading axes do not broadcast: [2, 1, 3] x [3, 3, 1]");
+    assert_refused(luge_matmul(luge_zeros(LUGE_SHAPE(2), NULL), luge_zeros(LUGE_SHAPE(3), NULL)), LUGE_ERR_SHAPE,
+                   "[2] x [3]");
+    assert_refused(luge_matmul(luge_zeros(LUGE_SCALAR, NULL), b), LUGE_ERR_SHAPE,
+                   "matmul: takes tensors of at least one axis, got [] x [2, 3]");
+    assert_refused(luge_matmul(luge_zeros(LUGE_SHAPE(2, 1, 3), NULL), luge_zeros(LUGE_SHAPE(3, 3, 1), NULL)),
+                   LUGE_ERR_SHAPE, "matmul: leading axes do not broadcast: [2, 1, 3] x [3, 3, 1]");
     assert_refused(luge_matmul(NULL, b), LUGE_ERR_ARGUMENT, "matmul: the first input");
     assert_refused(luge_matmul(a, NULL), LUGE_ERR_ARGUMENT, "matmul: the second input");
     assert_refused(luge_matmul(LUGE_NONE, b), LUGE_ERR_ARGUMENT, "LUGE_NONE");
-    assert_refused(luge_matmul(b, luge_cast(a, LUGE_F64)), LUGE_ERR_DTYPE, "matmul: the second input is f64 but the first is f32");
+    assert_refused(luge_matmul(b, luge_cast(a, LUGE_F64)), LUGE_ERR_DTYPE,
+                   "matmul: the second input is f64 but the first is f32");
     luge_tensor *i = luge_cast(a, LUGE_I64);
     assert_refused(luge_matmul(luge_cast(b, LUGE_I64), i), LUGE_ERR_DTYPE, "matmul: the first input is i64");
 
     luge_tensor *x = luge_zeros(LUGE_SHAPE(4, 785), NULL), *w = luge_zeros(LUGE_SHAPE(10, 784), NULL);
-    assert_refused(luge_linear(x, w, LUGE_NONE), LUGE_ERR_SHAPE, "linear: input has 785 features, the weight takes 784");
-    assert_refused(luge_linear(luge_zeros(LUGE_SCALAR, NULL), w, LUGE_NONE), LUGE_ERR_SHAPE, "linear: input has 1 features");
+    assert_refused(luge_linear(x, w, LUGE_NONE), LUGE_ERR_SHAPE,
+                   "linear: input has 785 features, the weight takes 784");
+    assert_refused(luge_linear(luge_zeros(LUGE_SCALAR, NULL), w, LUGE_NONE), LUGE_ERR_SHAPE,
+                   "linear: input has 1 features");
     assert_refused(luge_linear(x, luge_zeros(LUGE_SHAPE(785), NULL), LUGE_NONE), LUGE_ERR_SHAPE, "must be [out, in]");
     luge_tensor *fit = luge_zeros(LUGE_SHAPE(10, 785), NULL);
-    assert_refused(luge_linear(x, fit, luge_zeros(LUGE_SHAPE(9), NULL)), LUGE_ERR_SHAPE, "linear: the bias is [9], but must be [10]");
-    assert_refused(luge_linear(x, fit, luge_zeros(LUGE_SHAPE(10, 1), NULL)), LUGE_ERR_SHAPE, "linear: the bias is [10, 1]");
+    assert_refused(luge_linear(x, fit, luge_zeros(LUGE_SHAPE(9), NULL)), LUGE_ERR_SHAPE,
+                   "linear: the bias is [9], but must be [10]");
+    assert_refused(luge_linear(x, fit, luge_zeros(LUGE_SHAPE(10, 1), NULL)), LUGE_ERR_SHAPE,
+                   "linear: the bias is [10, 1]");
     assert_refused(luge_linear(x, fit, NULL), LUGE_ERR_ARGUMENT, "linear: the bias");
     assert_refused(luge_linear(NULL, fit, LUGE_NONE), LUGE_ERR_ARGUMENT, "linear: the input");
     assert_refused(luge_linear(x, LUGE_NONE, LUGE_NONE), LUGE_ERR_ARGUMENT, "linear: the weight");
-    assert_refused(luge_linear(x, luge_cast(fit, LUGE_F16), LUGE_NONE), LUGE_ERR_DTYPE, "linear: the weight is f16 but the input is f32");
+    assert_refused(luge_linear(x, luge_cast(fit, LUGE_F16), LUGE_NONE), LUGE_ERR_DTYPE,
+                   "linear: the weight is f16 but the input is f32");
 }
 
 int main(void)

@@ -22,8 +22,10 @@ static void test_max_values(void **state)
     assert_text(luge_max_pool2d(x, 2, NULL), "[[[[6, 8], [14, 16]]]]");
     assert_text(luge_max_pool2d(x, 3, NULL), "[[[[11]]]]");
     assert_text(luge_max_pool2d(x, 3, &(luge_pool2d_options){.stride = 1}), "[[[[11, 12], [15, 16]]]]");
-    assert_text(luge_max_pool2d(luge_neg(x), 3, &(luge_pool2d_options){.stride = 2, .padding = 1}), "[[[[-1, -2], [-5, -6]]]]");
-    assert_text(luge_max_pool2d(x, 3, &(luge_pool2d_options){.stride = 2, .ceil_mode = true}), "[[[[11, 12], [15, 16]]]]");
+    assert_text(luge_max_pool2d(luge_neg(x), 3, &(luge_pool2d_options){.stride = 2, .padding = 1}),
+                "[[[[-1, -2], [-5, -6]]]]");
+    assert_text(luge_max_pool2d(x, 3, &(luge_pool2d_options){.stride = 2, .ceil_mode = true}),
+                "[[[[11, 12], [15, 16]]]]");
     assert_text(luge_max_pool2d(counting(1, 3), 1, &(luge_pool2d_options){.stride = 2}), "[[[[1, 3]]]]");
 }
 
@@ -35,9 +37,12 @@ static void test_avg_values(void **state)
     assert_text(luge_avg_pool2d(x, 2, NULL), "[[[[3.5, 5.5], [11.5, 13.5]]]]");
     luge_tensor *ones = luge_ones(LUGE_SHAPE(1, 1, 4, 4), NULL);
     /* 4 of 9 elements of the first window are inside; the last is cut at the padded edge */
-    assert_text(luge_avg_pool2d(luge_mul_scalar(ones, 9), 3, &(luge_pool2d_options){.stride = 2, .padding = 1}), "[[[[4, 6], [6, 9]]]]");
-    assert_text(luge_avg_pool2d(ones, 3, &(luge_pool2d_options){.stride = 2, .padding = 1, .exclude_padding = true}), "[[[[1, 1], [1, 1]]]]");
-    assert_text(luge_avg_pool2d(luge_mul_scalar(ones, 36), 3, &(luge_pool2d_options){.stride = 2, .padding = 1, .ceil_mode = true}),
+    assert_text(luge_avg_pool2d(luge_mul_scalar(ones, 9), 3, &(luge_pool2d_options){.stride = 2, .padding = 1}),
+                "[[[[4, 6], [6, 9]]]]");
+    assert_text(luge_avg_pool2d(ones, 3, &(luge_pool2d_options){.stride = 2, .padding = 1, .exclude_padding = true}),
+                "[[[[1, 1], [1, 1]]]]");
+    assert_text(luge_avg_pool2d(luge_mul_scalar(ones, 36), 3,
+                                &(luge_pool2d_options){.stride = 2, .padding = 1, .ceil_mode = true}),
                 "[[[[16, 24, 12], [24, 36, 18], [12, 18, 9]]]]");
     assert_text(luge_avg_pool2d(luge_mul_scalar(ones, 36), 3, &(luge_pool2d_options){.stride = 3, .ceil_mode = true}),
                 "[[[[36, 36], [36, 36]]]]");
@@ -47,8 +52,11 @@ static void test_avg_values(void **state)
 static void test_ceil_mode_sizes(void **state)
 {
     (void)state;
-    static const struct { int64_t size, kernel, stride, padding, windows; } cases[] = {
-        {5, 2, 2, 0, 3}, {4, 2, 2, 0, 2}, {3, 2, 2, 1, 2}, {4, 2, 3, 1, 2}, {2, 3, 2, 0, 1}, {1, 2, 4, 0, 1}, {6, 3, 4, 1, 2}, {7, 2, 4, 1, 2},
+    static const struct {
+        int64_t size, kernel, stride, padding, windows;
+    } cases[] = {
+        {5, 2, 2, 0, 3}, {4, 2, 2, 0, 2}, {3, 2, 2, 1, 2}, {4, 2, 3, 1, 2},
+        {2, 3, 2, 0, 1}, {1, 2, 4, 0, 1}, {6, 3, 4, 1, 2}, {7, 2, 4, 1, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         LUGE_SCOPE("test");
@@ -89,7 +97,11 @@ static void test_layout_is_kept(void **state)
     assert_true(luge_tensor_stride(luge_tensor_grad(last), 1) == 1);
 }
 
-typedef struct pooling { int kind; int64_t size[2]; luge_pool2d_options options; } pooling;
+typedef struct pooling {
+    int kind;
+    int64_t size[2];
+    luge_pool2d_options options;
+} pooling;
 static luge_tensor *pool(luge_list in, void *user)
 {
     const pooling *p = user;
@@ -142,8 +154,10 @@ static void test_NUM_07_ties_share_one_gradient(void **state)
     luge_backward(luge_max_pool2d(low, 2, NULL));
     assert_text(luge_tensor_grad(low), "[[[[1, 0], [0, 0]]]]");
     /* the form used for second derivatives chooses the same element */
-    luge_tensor *tie = luge_requires_grad_(LUGE_TENSOR(LUGE_SHAPE(1, 1, 2, 4), 1, 5, -INFINITY, -INFINITY, 5, 5, -INFINITY, -INFINITY));
-    luge_tensor *g = luge_grad(luge_sum(luge_max_pool2d(tie, 2, NULL), LUGE_ALL_AXES), tie, &(luge_backward_options){.create_graph = true});
+    luge_tensor *tie = luge_requires_grad_(
+        LUGE_TENSOR(LUGE_SHAPE(1, 1, 2, 4), 1, 5, -INFINITY, -INFINITY, 5, 5, -INFINITY, -INFINITY));
+    luge_tensor *g = luge_grad(luge_sum(luge_max_pool2d(tie, 2, NULL), LUGE_ALL_AXES), tie,
+                               &(luge_backward_options){.create_graph = true});
     assert_text(g, "[[[[0, 1, 1, 0], [0, 0, 0, 0]]]]");
 }
 
@@ -164,7 +178,8 @@ static void test_NUM_09_no_window_without_data(void **state)
     LUGE_SCOPE("test");
     luge_tensor *x = luge_ones(LUGE_SHAPE(1, 1, 1, 1), NULL);
     const luge_pool2d_options o = {.stride = 3, .padding = 3};
-    assert_refused(luge_max_pool2d(x, 3, &o), LUGE_ERR_ARGUMENT, "max_pool2d: padding is 3, but must lie between 0 and half the kernel, 1");
+    assert_refused(luge_max_pool2d(x, 3, &o), LUGE_ERR_ARGUMENT,
+                   "max_pool2d: padding is 3, but must lie between 0 and half the kernel, 1");
     assert_refused(luge_avg_pool2d(x, 3, &o), LUGE_ERR_ARGUMENT, "avg_pool2d: padding is 3");
     assert_text(luge_max_pool2d(x, 3, &(luge_pool2d_options){.padding = 1}), "[[[[1]]]]");
 }
@@ -198,17 +213,23 @@ static void test_wrong_inputs(void **state)
     assert_refused(luge_max_pool2d(NULL, 2, NULL), LUGE_ERR_ARGUMENT, "max_pool2d: the input");
     assert_refused(luge_avg_pool2d(LUGE_NONE, 2, NULL), LUGE_ERR_ARGUMENT, "avg_pool2d: the input");
     assert_refused(luge_adaptive_avg_pool2d(NULL, 2, 2), LUGE_ERR_ARGUMENT, "adaptive_avg_pool2d: the input");
-    assert_refused(luge_max_pool2d(luge_select(x, 0, 0), 2, NULL), LUGE_ERR_SHAPE, "max_pool2d: the input is [3, 4, 4]");
-    assert_refused(luge_max_pool2d(luge_zeros(LUGE_SHAPE(2, 3, 0, 4), NULL), 2, NULL), LUGE_ERR_SHAPE, "nothing but the batch empty");
+    assert_refused(luge_max_pool2d(luge_select(x, 0, 0), 2, NULL), LUGE_ERR_SHAPE,
+                   "max_pool2d: the input is [3, 4, 4]");
+    assert_refused(luge_max_pool2d(luge_zeros(LUGE_SHAPE(2, 3, 0, 4), NULL), 2, NULL), LUGE_ERR_SHAPE,
+                   "nothing but the batch empty");
     assert_refused(luge_max_pool2d(x, 0, NULL), LUGE_ERR_ARGUMENT, "max_pool2d: kernel 0");
     assert_refused(luge_max_pool2d(x, -2, NULL), LUGE_ERR_ARGUMENT, "max_pool2d: kernel -2");
     assert_refused(luge_max_pool2d(x, INT64_MAX, NULL), LUGE_ERR_ARGUMENT, "max_pool2d: kernel");
     assert_refused(luge_avg_pool2d(x, 2, &(luge_pool2d_options){.stride = -1}), LUGE_ERR_ARGUMENT, "stride -1");
-    assert_refused(luge_avg_pool2d(x, 2, &(luge_pool2d_options){.padding = -1}), LUGE_ERR_ARGUMENT, "avg_pool2d: padding is -1");
-    assert_refused(luge_avg_pool2d(x, 2, &(luge_pool2d_options){.reserved = {1}}), LUGE_ERR_ARGUMENT, "luge_pool2d_options");
-    assert_refused(luge_avg_pool2d(x, 5, NULL), LUGE_ERR_SHAPE, "avg_pool2d: the kernel spans 5 rows, the padded input has 4");
+    assert_refused(luge_avg_pool2d(x, 2, &(luge_pool2d_options){.padding = -1}), LUGE_ERR_ARGUMENT,
+                   "avg_pool2d: padding is -1");
+    assert_refused(luge_avg_pool2d(x, 2, &(luge_pool2d_options){.reserved = {1}}), LUGE_ERR_ARGUMENT,
+                   "luge_pool2d_options");
+    assert_refused(luge_avg_pool2d(x, 5, NULL), LUGE_ERR_SHAPE,
+                   "avg_pool2d: the kernel spans 5 rows, the padded input has 4");
     assert_refused(luge_max_pool2d(luge_cast(x, LUGE_I64), 2, NULL), LUGE_ERR_DTYPE, "max_pool2d: the input is i64");
-    assert_refused(luge_adaptive_avg_pool2d(x, 0, 2), LUGE_ERR_ARGUMENT, "adaptive_avg_pool2d: the output cannot be 0 x 2");
+    assert_refused(luge_adaptive_avg_pool2d(x, 0, 2), LUGE_ERR_ARGUMENT,
+                   "adaptive_avg_pool2d: the output cannot be 0 x 2");
     assert_refused(luge_adaptive_avg_pool2d(x, 2, -1), LUGE_ERR_ARGUMENT, "cannot be 2 x -1");
     assert_refused(luge_adaptive_avg_pool2d(luge_cast(x, LUGE_BOOL), 2, 2), LUGE_ERR_DTYPE, "the input is bool");
 }

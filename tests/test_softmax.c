@@ -39,13 +39,18 @@ static void test_layouts(void **state)
         luge_tensor *e = luge_exp(x), *expected = luge_div(e, luge_sum(e, LUGE_AXES_KEEPDIM(axis)));
         assert_close(luge_softmax(x, axis), expected, 1e-13, "row-major");
         assert_close(luge_softmax(luge_channels_last(x), axis - 4), expected, 1e-13, "channels-last");
-        assert_close(luge_log_softmax(luge_transpose(luge_contiguous(luge_transpose(x, 0, 2)), 0, 2), axis), luge_log(expected), 1e-13, "turned");
+        assert_close(luge_log_softmax(luge_transpose(luge_contiguous(luge_transpose(x, 0, 2)), 0, 2), axis),
+                     luge_log(expected), 1e-13, "turned");
         assert_close(luge_softmax(luge_slice(luge_cat(LUGE_LIST(x, x), 3), 3, 2, 6), axis),
-                     luge_softmax(luge_cat(LUGE_LIST(luge_slice(x, 3, 2, 4), luge_slice(x, 3, 0, 2)), 3), axis), 1e-13, "sliced");
+                     luge_softmax(luge_cat(LUGE_LIST(luge_slice(x, 3, 2, 4), luge_slice(x, 3, 0, 2)), 3), axis), 1e-13,
+                     "sliced");
     }
 }
 
-typedef struct rows { int axis; bool log; } rows;
+typedef struct rows {
+    int axis;
+    bool log;
+} rows;
 static luge_tensor *along(luge_list in, void *user)
 {
     const rows *r = user;

@@ -5,12 +5,23 @@
 
 #include <cmocka.h>
 
+luge_tensor *constant(luge_shape shape)
+{
+    return luge_randn(shape, &(luge_tensor_options){.dtype = LUGE_F64});
+}
+luge_tensor *leaf(luge_shape shape)
+{
+    return luge_requires_grad_(constant(shape));
+}
+luge_tensor *in_dtype(luge_tensor *t, luge_dtype dtype)
+{
+    return luge_cast(t, dtype);
+}
 
-luge_tensor *constant(luge_shape shape) { return luge_randn(shape, &(luge_tensor_options){.dtype = LUGE_F64}); }
-luge_tensor *leaf(luge_shape shape) { return luge_requires_grad_(constant(shape)); }
-luge_tensor *in_dtype(luge_tensor *t, luge_dtype dtype) { return luge_cast(t, dtype); }
-
-void assert_text(const luge_tensor *t, const char *text) { assert_string_equal(luge_text(t), text); }
+void assert_text(const luge_tensor *t, const char *text)
+{
+    assert_string_equal(luge_text(t), text);
+}
 
 void assert_refused(const luge_tensor *t, luge_status code, const char *text)
 {

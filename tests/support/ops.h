@@ -2,9 +2,9 @@
 #ifndef LG_TESTS_OPS_H
 #define LG_TESTS_OPS_H
 
-#include <luge/luge.h>
 #include "tests/support/expect.h"
 #include "tests/support/live.h"
+#include <luge/luge.h>
 
 /* Random normal f64 leaf that wants a gradient; values depend on this thread's seed. */
 luge_tensor *leaf(luge_shape shape);
@@ -12,7 +12,7 @@ luge_tensor *leaf(luge_shape shape);
 luge_tensor *constant(luge_shape shape);
 luge_tensor *in_dtype(luge_tensor *t, luge_dtype dtype);
 /* f64 from f32 literals: the values of LUGE_TENSOR must be exact. */
-#define F64(t) in_dtype(t, LUGE_F64)
+#define F64(t)      in_dtype(t, LUGE_F64)
 #define LABELS(...) luge_from_array((int64_t[]){__VA_ARGS__}, LUGE_I64, LUGE_SHAPE(LUGE_COUNT_(int64_t, __VA_ARGS__)))
 
 /* Fails the test unless the values print as `text` (luge_text). */
