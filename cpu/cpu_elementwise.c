@@ -1,164 +1,38 @@
 /* Elementwise ops: every row of elementwise.def, sign, where and lerp. The formulas are compiled in
- * cpu/simd/map_*.c for dense arrays; here tensors of any strides and dtypes are cut into pieces for
- * them, and the pieces shared among threads. */
-#include <string.h>
-#include "core/pool.h"
+ * cpu/simd/map_*.c for dense arrays of the type that computes; here tensors are cut into pieces for
+ * them, and halves converted on the way. */
 #include "cpu/cpu.h"
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
 
-enum {
-    MAX_OPERANDS = 4, /* the output and three inputs */
-    BLOCK = 512,      /* elements that go through buffers at a time: those of all operands stay in L1 */
-    LONG_ROW = 128    /* rows at least this long are worked on one by one */
-};
-
-/* How the pieces of an operand come to the kernel. */
-typedef enum access {
-    DENSE,  /* they lie in the order of the iteration */
-    SCALAR, /* one element, repeated in a buffer */
-    ROWS    /* row by row, through a buffer unless a long row has stride 1 */
-} access;
-
-typedef struct operand {
-    char *base;
-    size_t size;
-    access access;
-    lg_convert_fn to_lane, from_lane; /* of halves; NULL for the lane's own dtype */
-} operand;
-
 typedef struct map_work {
-    lg_iter it;
     lg_map map;
     double p, q;
-    operand operand[MAX_OPERANDS]; /* the output first */
-    bool long_rows;
-    int64_t longest; /* piece */
-    int64_t slices;
+    int n_in;
+    lg_convert_fn to_f32[LG_PIECES_MAX - 1], from_f32; /* NULL for what is no half */
 } map_work;
 
-/* A slice's buffers: elements as they are in the tensors, and as the lane takes them. */
-typedef struct buffers {
-    _Alignas(64) char raw[MAX_OPERANDS][BLOCK * sizeof(double)];
-    _Alignas(64) float converted[MAX_OPERANDS][BLOCK];
-} buffers;
-
-/* ---- pieces */
-
-/* Moves the rows of a piece of m elements between operand k and its buffer. */
-static void move_rows(const map_work *w, const lg_cursor *at, int64_t m, int k, char *buffer)
-{
-    const operand *o = &w->operand[k];
-    int64_t stride = w->it.stride[k][0];
-    lg_cursor c = *at;
-    for (int64_t done = 0, n; done < m; done += n) {
-        n = w->it.size[0] - c.index[0];
-        if (n > m - done) n = m - done;
-        char *there = o->base + c.offset[k] * (int64_t)o->size, *here = buffer + (size_t)done * o->size;
-        if (k == 0) {
-            lg_copy_run(there, stride, here, 1, n, o->size);
-        } else {
-            lg_copy_run(here, 1, there, stride, n, o->size);
-        }
-        if (done + n < m) lg_cursor_move(&c, &w->it, n);
-    }
-}
-
-/* Whether operand k's part of a piece has to be gathered or scattered. */
-static bool needs_rows(const map_work *w, int k)
-{
-    return w->operand[k].access == ROWS && !(w->long_rows && w->it.stride[k][0] == 1);
-}
-
-/* The raw elements of operand k for the piece of m elements that begins at element i. */
-static char *find_piece(const map_work *w, const lg_cursor *at, int64_t i, int k, buffers *b)
-{
-    const operand *o = &w->operand[k];
-    if (o->access == DENSE) return o->base + i * (int64_t)o->size;
-    if (o->access == SCALAR || needs_rows(w, k)) return b->raw[k];
-    return o->base + at->offset[k] * (int64_t)o->size;
-}
-
-static void run_piece(const map_work *w, const lg_cursor *at, int64_t i, int64_t m, buffers *b)
-{
-    const void *in[MAX_OPERANDS];
-    for (int k = 1; k < w->it.n; ++k) {
-        const operand *o = &w->operand[k];
-        char *raw = find_piece(w, at, i, k, b);
-        if (needs_rows(w, k)) move_rows(w, at, m, k, raw);
-        if (o->to_lane != NULL && o->access != SCALAR) o->to_lane(m, b->converted[k], raw);
-        in[k - 1] = o->to_lane != NULL ? (const void *)b->converted[k] : raw;
-    }
-    char *raw = find_piece(w, at, i, 0, b);
-    const operand *to = &w->operand[0];
-    if (to->from_lane == NULL) {
-        w->map(m, raw, in, w->p, w->q);
-    } else {
-        w->map(m, b->converted[0], in, w->p, w->q);
-        to->from_lane(m, raw, b->converted[0]);
-    }
-    if (needs_rows(w, 0)) move_rows(w, at, m, 0, raw);
-}
-
-static void fill_scalars(const map_work *w, buffers *b)
-{
-    for (int k = 1; k < w->it.n; ++k) {
-        const operand *o = &w->operand[k];
-        if (o->access != SCALAR) continue;
-        lg_fill_run(b->raw[k], o->base, BLOCK, o->size);
-        if (o->to_lane != NULL) o->to_lane(BLOCK, b->converted[k], b->raw[k]);
-    }
-}
-
-static void run_slice(int64_t slice, void *data)
+static void map_piece(int64_t n, void *const at[], const void *data)
 {
     const map_work *w = data;
-    int64_t i = lg_slice_begin(w->it.numel, w->slices, slice), end = lg_slice_begin(w->it.numel, w->slices, slice + 1);
-    buffers b;
-    fill_scalars(w, &b);
-    lg_cursor at;
-    lg_cursor_set(&at, &w->it, i);
-    while (i < end) {
-        int64_t m = end - i < w->longest ? end - i : w->longest;
-        if (w->long_rows && m > w->it.size[0] - at.index[0]) m = w->it.size[0] - at.index[0];
-        run_piece(w, &at, i, m, &b);
-        i += m;
-        if (w->it.rank > 1 && i < end) {
-            /* A piece may span rows; the cursor moves within one. */
-            if (w->long_rows) {
-                lg_cursor_move(&at, &w->it, m);
-            } else {
-                lg_cursor_set(&at, &w->it, i);
-            }
-        }
-    }
+    w->map(n, at[0], (const void *const *)(at + 1), w->p, w->q);
 }
 
-/* ---- setting up */
-
-static access access_of(const lg_iter *it, int k)
+/* With halves among inputs or result; n <= LG_BLOCK. */
+static void map_halves(int64_t n, void *const at[], const void *data)
 {
-    bool dense = true, scalar = k > 0;
-    int64_t expected = 1;
-    for (int axis = 0; axis < it->rank; ++axis) {
-        dense = dense && it->stride[k][axis] == expected;
-        scalar = scalar && it->stride[k][axis] == 0;
-        expected *= it->size[axis];
+    const map_work *w = data;
+    _Alignas(64) float converted[LG_PIECES_MAX][LG_BLOCK];
+    const void *in[LG_PIECES_MAX - 1];
+    for (int k = 0; k < w->n_in; ++k) {
+        in[k] = at[k + 1];
+        if (w->to_f32[k] == NULL) continue;
+        w->to_f32[k](n, converted[k + 1], at[k + 1]);
+        in[k] = converted[k + 1];
     }
-    return dense ? DENSE : scalar ? SCALAR : ROWS;
-}
-
-static void describe(map_work *w, int k, const luge_tensor *t, const lg_convert_table *convert)
-{
-    operand *o = &w->operand[k];
-    o->base = lg_data(t);
-    o->size = lg_element_size(t);
-    o->access = access_of(&w->it, k);
-    bool half = lg_is_half(t->dtype);
-    o->to_lane = half ? convert->to_from[LUGE_F32][t->dtype] : NULL;
-    o->from_lane = half ? convert->to_from[t->dtype][LUGE_F32] : NULL;
-    if (half || o->access == SCALAR || needs_rows(w, k)) w->longest = BLOCK;
+    w->map(n, w->from_f32 != NULL ? converted[0] : at[0], in, w->p, w->q);
+    if (w->from_f32 != NULL) w->from_f32(n, at[0], converted[0]);
 }
 
 static const lg_map_table *table_of(lg_lane lane)
@@ -181,28 +55,31 @@ static bool same_lane(const lg_call *call, lg_op_id id, lg_lane lane)
     return true;
 }
 
-/* Elements that a slice is worth: less where the C library computes them one by one. */
+/* Elements worth a thread: fewer where the C library computes them one by one. */
 static int64_t grain_of(lg_lane lane) { return lane == LG_LANE_F64 ? 4096 : 32768; }
 
 static int map(const lg_call *call, lg_op_id id)
 {
     lg_lane lane = lg_lane_of(call->in[call->n_in - 1]->dtype);
-    map_work w;
-    w.map = table_of(lane)->op[id];
+    map_work w = {.map = table_of(lane)->op[id], .n_in = call->n_in};
     if (w.map == NULL || !same_lane(call, id, lane)) return LG_DECLINED;
+    if (call->attrs_size == sizeof(lg_number_attrs)) {
+        w.p = ((const lg_number_attrs *)call->attrs)->p;
+        w.q = ((const lg_number_attrs *)call->attrs)->q;
+    }
 
-    luge_tensor *tensor[MAX_OPERANDS] = {call->out[0]};
-    for (int k = 0; k < call->n_in; ++k) tensor[k + 1] = call->in[k];
-    lg_iter_init(&w.it, &call->out[0]->shape, call->n_in + 1, tensor);
-
-    bool numbers = call->attrs_size == sizeof(lg_number_attrs);
-    w.p = numbers ? ((const lg_number_attrs *)call->attrs)->p : 0;
-    w.q = numbers ? ((const lg_number_attrs *)call->attrs)->q : 0;
-    w.long_rows = w.it.rank > 1 && w.it.size[0] >= LONG_ROW;
-    w.longest = w.it.rank > 1 && !w.long_rows ? BLOCK : INT64_MAX;
-    for (int k = 0; k < w.it.n; ++k) describe(&w, k, tensor[k], LG_ISA_PICK(lg_converts));
-    w.slices = lg_slices(w.it.numel, grain_of(lane));
-    lg_parallel(w.slices, run_slice, &w);
+    const lg_convert_table *convert = LG_ISA_PICK(lg_converts);
+    luge_tensor *tensor[LG_PIECES_MAX] = {call->out[0]};
+    bool halves = lg_is_half(call->out[0]->dtype);
+    if (halves) w.from_f32 = convert->to_from[call->out[0]->dtype][LUGE_F32];
+    for (int k = 0; k < call->n_in; ++k) {
+        luge_dtype dtype = call->in[k]->dtype;
+        tensor[k + 1] = call->in[k];
+        if (!lg_is_half(dtype)) continue;
+        w.to_f32[k] = convert->to_from[LUGE_F32][dtype];
+        halves = true;
+    }
+    lg_each_piece(call->n_in + 1, tensor, halves ? LG_BLOCK : 0, grain_of(lane), halves ? map_halves : map_piece, &w);
     return LUGE_OK;
 }
 

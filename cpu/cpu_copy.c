@@ -1,0 +1,217 @@
+/* Moving elements: cast, copy, fill, and what is made of them: cat, pad, slice_backward. */
+#include <string.h>
+#include "core/pool.h"
+#include "cpu/cpu.h"
+#include "cpu/simd/simd.h"
+#include "cpu/strided.h"
+#include "ops/attrs.h"
+
+enum {
+    GRAIN = 65536, /* elements worth a thread */
+    TILE = 16      /* of a transposition: a cache line of 4-byte elements */
+};
+
+/* ---- transposition: `to` runs along one axis in memory, `from` along another. Tiles are read along
+ * the latter into a buffer and written along the former, so that every cache line is used whole. */
+
+typedef struct transposition {
+    lg_iter it;
+    int axis; /* along which `from` is dense; `to` is along axis 0 */
+    char *to;
+    const char *from;
+    size_t size;
+    int64_t tiles[LUGE_MAX_RANK]; /* along each axis: of TILE elements along axis 0 and `axis`, else of one */
+    int64_t count, slices;
+} transposition;
+
+#define TILE_LOOP(word)                                                                             \
+    do {                                                                                            \
+        word tile[TILE][TILE], *t = to;                                                             \
+        const word *f = from;                                                                       \
+        for (int64_t i = 0; i < rows; ++i)                                                          \
+            for (int64_t j = 0; j < columns; ++j) tile[i][j] = f[i * from_stride + j];              \
+        for (int64_t j = 0; j < columns; ++j)                                                       \
+            for (int64_t i = 0; i < rows; ++i) t[j * to_stride + i] = tile[i][j];                   \
+    } while (0)
+
+static void transpose_tile(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
+                           int64_t columns, size_t size)
+{
+    switch (size) {
+    case 1: TILE_LOOP(lg_word_1); break;
+    case 2: TILE_LOOP(lg_word_2); break;
+    case 4: TILE_LOOP(lg_word_4); break;
+    default: TILE_LOOP(lg_word_8); break;
+    }
+}
+
+static int64_t tile_length(const lg_iter *it, int axis, int64_t begin)
+{
+    return it->size[axis] - begin < TILE ? it->size[axis] - begin : TILE;
+}
+
+static void transpose_slice(int64_t slice, void *data)
+{
+    const transposition *t = data;
+    const lg_iter *it = &t->it;
+    int64_t end = lg_slice_begin(t->count, t->slices, slice + 1);
+    for (int64_t n = lg_slice_begin(t->count, t->slices, slice); n < end; ++n) {
+        int64_t rest = n, begin[LUGE_MAX_RANK], to = 0, from = 0;
+        for (int axis = 0; axis < it->rank; ++axis) {
+            begin[axis] = rest % t->tiles[axis] * (axis == 0 || axis == t->axis ? TILE : 1);
+            rest /= t->tiles[axis];
+            to += begin[axis] * it->stride[0][axis];
+            from += begin[axis] * it->stride[1][axis];
+        }
+        transpose_tile(t->to + to * (int64_t)t->size, it->stride[0][t->axis], t->from + from * (int64_t)t->size,
+                       it->stride[1][0], tile_length(it, 0, begin[0]), tile_length(it, t->axis, begin[t->axis]), t->size);
+    }
+}
+
+/* Copies if this is a transposition; else false. */
+static bool transpose(luge_tensor *to, luge_tensor *from)
+{
+    transposition t = {.to = lg_data(to), .from = lg_data(from), .size = lg_element_size(to), .count = 1};
+    lg_iter_init(&t.it, &to->shape, 2, (luge_tensor *[]){to, from});
+    if (t.it.stride[0][0] != 1 || t.it.stride[1][0] <= 1) return false;
+    for (int axis = 1; axis < t.it.rank; ++axis)
+        if (t.it.stride[1][axis] == 1) t.axis = axis;
+    if (t.axis == 0 || t.it.size[t.axis] < TILE / 4) return false;
+    for (int axis = 0; axis < t.it.rank; ++axis) {
+        int64_t step = axis == 0 || axis == t.axis ? TILE : 1;
+        t.tiles[axis] = (t.it.size[axis] + step - 1) / step;
+        t.count *= t.tiles[axis];
+    }
+    t.slices = lg_slices(t.count, GRAIN / (TILE * TILE));
+    lg_parallel(t.slices, transpose_slice, &t);
+    return true;
+}
+
+/* ---- copy and cast */
+
+typedef struct copy_work {
+    lg_convert_fn convert; /* NULL: bytes are copied */
+    size_t size;
+} copy_work;
+
+static void copy_piece(int64_t n, void *const at[], const void *data)
+{
+    const copy_work *w = data;
+    if (w->convert != NULL) {
+        w->convert(n, at[0], at[1]);
+    } else if (at[0] != at[1]) {
+        memcpy(at[0], at[1], (size_t)n * w->size);
+    }
+}
+
+/* `from` broadcasts to `to` and is converted to its dtype. */
+static void copy_tensor(luge_tensor *to, luge_tensor *from)
+{
+    if (to->numel == 0) return;
+    bool same = to->dtype == from->dtype;
+    if (same && transpose(to, from)) return;
+    copy_work w = {same ? NULL : LG_ISA_PICK(lg_converts)->to_from[to->dtype][from->dtype], lg_element_size(to)};
+    lg_each_piece(2, (luge_tensor *[]){to, from}, 0, GRAIN, copy_piece, &w);
+}
+
+int lg_cpu_cast(const lg_call *call)
+{
+    copy_tensor(call->out[0], call->in[0]);
+    return LUGE_OK;
+}
+
+int lg_cpu_copy(const lg_call *call)
+{
+    copy_tensor(call->out[0], call->in[call->n_in - 1]);
+    return LUGE_OK;
+}
+
+/* ---- fill */
+
+typedef struct fill_work {
+    _Alignas(8) char element[8];
+    size_t size;
+} fill_work;
+
+static void fill_piece(int64_t n, void *const at[], const void *data)
+{
+    const fill_work *w = data;
+    lg_fill_run(at[0], w->element, n, w->size);
+}
+
+static void fill_tensor(luge_tensor *t, double value)
+{
+    if (t->numel == 0) return;
+    fill_work w = {.size = lg_element_size(t)};
+    lg_store_f64(w.element, t->dtype, value);
+    lg_each_piece(1, &t, 0, GRAIN, fill_piece, &w);
+}
+
+int lg_cpu_fill(const lg_call *call)
+{
+    fill_tensor(call->out[0], ((const lg_number_attrs *)call->attrs)->p);
+    return LUGE_OK;
+}
+
+/* ---- parts of a tensor, in kernels only: handles on the stack that own nothing */
+
+static void set_part(luge_tensor *part, const luge_tensor *t)
+{
+    *part = (luge_tensor){.dtype = t->dtype, .storage = t->storage, .offset = t->offset, .numel = t->numel, .shape = t->shape};
+    memcpy(part->stride, t->stride, sizeof part->stride);
+}
+
+static void narrow(luge_tensor *part, int axis, int64_t from, int64_t size)
+{
+    part->offset += from * part->stride[axis];
+    part->shape.dim[axis] = size;
+    part->numel = lg_shape_numel(&part->shape);
+}
+
+/* Fills what lies before and after `size` elements along an axis, and narrows the part to them. */
+static void fill_around(luge_tensor *part, int axis, int64_t before, int64_t size, double value)
+{
+    luge_tensor edge;
+    set_part(&edge, part);
+    narrow(&edge, axis, 0, before);
+    fill_tensor(&edge, value);
+    set_part(&edge, part);
+    narrow(&edge, axis, before + size, part->shape.dim[axis] - before - size);
+    fill_tensor(&edge, value);
+    narrow(part, axis, before, size);
+}
+
+int lg_cpu_cat(const lg_call *call)
+{
+    int axis = ((const lg_axis_attrs *)call->attrs)->axis;
+    int64_t at = 0;
+    for (int k = 0; k < call->n_in; ++k) {
+        luge_tensor part;
+        set_part(&part, call->out[0]);
+        narrow(&part, axis, at, call->in[k]->shape.dim[axis]);
+        copy_tensor(&part, call->in[k]);
+        at += call->in[k]->shape.dim[axis];
+    }
+    return LUGE_OK;
+}
+
+int lg_cpu_pad(const lg_call *call)
+{
+    const lg_pad_attrs *a = call->attrs;
+    luge_tensor inner;
+    set_part(&inner, call->out[0]);
+    for (int axis = 0; axis < inner.shape.rank; ++axis)
+        fill_around(&inner, axis, a->before.dim[axis], call->in[0]->shape.dim[axis], a->value);
+    copy_tensor(&inner, call->in[0]);
+    return LUGE_OK;
+}
+
+int lg_cpu_slice_backward(const lg_call *call)
+{
+    const lg_slice_attrs *a = call->attrs;
+    luge_tensor inner;
+    set_part(&inner, call->out[0]);
+    fill_around(&inner, a->axis, a->from, a->to - a->from, 0);
+    copy_tensor(&inner, call->in[0]);
+    return LUGE_OK;
+}
