@@ -96,11 +96,101 @@ static void test_linear(void **state)
             }
 }
 
+/* ---- convolutions */
+
+typedef struct geometry {
+    int64_t n, c, h, w, k, r, s;
+    int64_t stride[2], before[2], after[2], dilation[2], groups;
+} geometry;
+
+static const geometry geometries[] = {
+    {1, 1, 1, 1, 1, 1, 1, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
+    {2, 1, 9, 8, 5, 3, 3, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
+    {3, 3, 8, 9, 17, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 16, 7, 7, 50, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1},
+    {2, 20, 9, 10, 16, 3, 3, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1},
+    {1, 3, 15, 14, 8, 7, 7, {2, 2}, {3, 3}, {3, 3}, {1, 1}, 1},
+    {3, 17, 6, 5, 33, 1, 1, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
+    {2, 16, 7, 9, 48, 1, 1, {2, 2}, {0, 0}, {0, 0}, {1, 1}, 1},
+    {1, 6, 9, 9, 10, 2, 3, {3, 2}, {0, 1}, {0, 1}, {1, 1}, 1},
+    {1, 5, 11, 12, 4, 3, 2, {1, 1}, {2, 2}, {2, 2}, {2, 3}, 1},
+    {2, 4, 10, 9, 6, 3, 3, {2, 3}, {2, 0}, {2, 0}, {3, 2}, 1},
+    {1, 8, 7, 7, 12, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 4},
+    {2, 6, 8, 8, 6, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 6},
+    {2, 20, 8, 9, 20, 3, 3, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 20},
+    {1, 4, 6, 6, 12, 3, 3, {1, 1}, {1, 1}, {1, 1}, {2, 2}, 4},
+    {2, 3, 5, 6, 4, 2, 4, {1, 1}, {0, 1}, {1, 2}, {1, 1}, 1},
+    {2, 2, 4, 4, 3, 3, 3, {1, 1}, {4, 3}, {4, 3}, {1, 1}, 1},
+    {1, 2, 3, 3, 2, 2, 2, {5, 5}, {2, 2}, {2, 2}, {1, 1}, 1},
+    {5, 40, 12, 13, 24, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1},
+};
+enum { GEOMETRIES = sizeof geometries / sizeof *geometries };
+
+static lg_conv2d_attrs attrs_of(const geometry *g)
+{
+    lg_conv2d_attrs a = {.groups = g->groups, .in_shape = LUGE_SHAPE(g->n, g->c, g->h, g->w),
+                         .weight_shape = LUGE_SHAPE(g->k, g->c / g->groups, g->r, g->s)};
+    for (int i = 0; i < 2; ++i) {
+        a.stride[i] = g->stride[i];
+        a.padding_before[i] = g->before[i];
+        a.padding_after[i] = g->after[i];
+        a.dilation[i] = g->dilation[i];
+    }
+    return a;
+}
+
+static luge_shape out_of(const lg_conv2d_attrs *a)
+{
+    luge_shape s = LUGE_SHAPE(a->in_shape.dim[0], a->weight_shape.dim[0], 0, 0);
+    for (int i = 0; i < 2; ++i) {
+        const int64_t room = a->in_shape.dim[2 + i] + a->padding_before[i] + a->padding_after[i] -
+                             a->dilation[i] * (a->weight_shape.dim[2 + i] - 1) - 1;
+        s.dim[2 + i] = room / a->stride[i] + 1;
+    }
+    return s;
+}
+
+/* One of the three products, with inputs in every layout. */
+static void check_convolution(const lg_op *op, bool x_of_out, bool weight_of_out, bool with_bias)
+{
+    for (int d = 0; d < 2; ++d)
+        for (int i = 0; i < GEOMETRIES; ++i)
+            for (int layout = 0; layout < LAYOUTS; ++layout) {
+                LUGE_SCOPE("conv");
+                const lg_conv2d_attrs a = attrs_of(&geometries[i]);
+                const luge_shape first = x_of_out ? out_of(&a) : a.in_shape, second = weight_of_out ? a.in_shape : a.weight_shape;
+                luge_tensor *in[3] = {random_layout(first, reals[d], layout), random_layout(second, reals[d], LAYOUTS - 1 - layout),
+                                      layout % 2 ? LUGE_NONE : random_layout(LUGE_SHAPE(geometries[i].k), reals[d], layout)};
+                char what[TEXT];
+                snprintf(what, sizeof what, "%s %s geometry %d layout %d", op->name, luge_dtype_name(reals[d]), i, layout);
+                check_kernel(op, (luge_list){in, with_bias ? 3 : 2}, &a, bound_of(reals[d]), what);
+            }
+}
+
+static void test_conv2d(void **state)
+{
+    (void)state;
+    check_convolution(&lg_op_conv2d, false, false, true);
+}
+
+static void test_conv2d_backward_input(void **state)
+{
+    (void)state;
+    check_convolution(&lg_op_conv2d_backward_input, true, false, false);
+}
+
+static void test_conv2d_backward_weight(void **state)
+{
+    (void)state;
+    check_convolution(&lg_op_conv2d_backward_weight, true, true, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(test_matmul), OP_TEST(test_matmul_large), OP_TEST(test_matmul_batched),
         OP_TEST(test_matmul_broadcast_and_empty), OP_TEST(test_linear),
+        OP_TEST(test_conv2d), OP_TEST(test_conv2d_backward_input), OP_TEST(test_conv2d_backward_weight),
     };
     int failed = 0;
     luge_device_usable(luge_device_cpu()); /* chooses one */

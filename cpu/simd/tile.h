@@ -15,7 +15,7 @@ enum {
     LG_TILE_BYTES = LG_TILE_VECTORS * 64
 };
 
-/* C[i][j] (+)= sum over segments s and k < run of A[i][a_segment[s] + k a_step] B[b_segment[s] + k b_step + j].
+/* C[i][j] (+)= sum over segments s and k < run of A[i][a_segment[s] + k a_step] B[(b_segment[s] + k) b_step + j].
  * Offsets and steps are in elements. B is read in whole vectors: its rows must be readable, whatever
  * they hold, up to `columns` rounded up to lg_tile_kernels.lanes. */
 typedef struct lg_tile {

@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) void OF_REAL(multiply_of)(const lg_
 #define SEGMENT(i) \
     if (i < rows) a[i] = (const real *)t->a[i] + t->a_segment[s];
         EACH_ROW(SEGMENT)
-        const real *b = (const real *)t->b + t->b_segment[s];
+        const real *b = (const real *)t->b + t->b_segment[s] * b_step;
         int64_t at = 0;
         for (int64_t k = t->run; k > 0; --k) {
             const vector b0 = *(const unaligned *)b;
