@@ -281,9 +281,3 @@ int lg_cpu_conv2d_backward_input(const lg_call *call)
     }
     return LUGE_OK;
 }
-
-int lg_cpu_conv2d_backward_weight(const lg_call *call)
-{
-    (void)call;
-    return LG_DECLINED;
-}

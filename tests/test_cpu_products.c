@@ -104,6 +104,7 @@ typedef struct geometry {
 } geometry;
 
 static const geometry geometries[] = {
+    {0, 2, 5, 5, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, /* no images: only the weights' gradient has elements */
     {1, 1, 1, 1, 1, 1, 1, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
     {2, 1, 9, 8, 5, 3, 3, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
     {3, 3, 8, 9, 17, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1},
@@ -158,6 +159,7 @@ static void check_convolution(const lg_op *op, bool x_of_out, bool weight_of_out
             for (int layout = 0; layout < LAYOUTS; ++layout) {
                 LUGE_SCOPE("conv");
                 const lg_conv2d_attrs a = attrs_of(&geometries[i]);
+                if (a.in_shape.dim[0] == 0 && !weight_of_out) continue;
                 const luge_shape first = x_of_out ? out_of(&a) : a.in_shape, second = weight_of_out ? a.in_shape : a.weight_shape;
                 luge_tensor *in[3] = {random_layout(first, reals[d], layout), random_layout(second, reals[d], LAYOUTS - 1 - layout),
                                       layout % 2 ? LUGE_NONE : random_layout(LUGE_SHAPE(geometries[i].k), reals[d], layout)};
