@@ -38,8 +38,9 @@ luge_status lg_check_indices(const lg_call *call, int i, const char *what, int64
 {
     const luge_tensor *t = call->in[i];
     if (!lg_on_host(t->storage->device)) return LUGE_OK;
+    bool flat = lg_is_contiguous(t);
     for (int64_t k = 0; k < t->numel; ++k) {
-        int64_t index = lg_index_at(t, k);
+        int64_t index = lg_get_index(t, flat ? k : lg_offset(t, k));
         if ((index >= 0 && index < size) || (other != NULL && index == *other)) continue;
         return lg_op_fail(call, LUGE_ERR_ARGUMENT, "%s %lld at position %lld is not in [0, %lld)", what,
                           (long long)index, (long long)k, (long long)size);
