@@ -34,6 +34,38 @@ typedef void (*lg_convert_fn)(int64_t n, void *to, const void *from);
 typedef struct lg_convert_table { lg_convert_fn to_from[LG_DTYPE_COUNT][LG_DTYPE_COUNT]; } lg_convert_table;
 LG_ISA_DECLARE(const lg_convert_table, lg_converts);
 
+/* ---- reductions. They accumulate in a wide type: f64 for floats, i64 for integers. */
+
+typedef enum lg_reduction {
+    LG_REDUCE_SUM,
+    LG_REDUCE_MAX,        /* NaN if there is one */
+    LG_REDUCE_MIN,
+    LG_REDUCE_ABS_SUM,    /* these for floats only */
+    LG_REDUCE_ABS_MAX,
+    LG_REDUCE_SQUARE_SUM,
+    LG_REDUCE_DEVIATION_SUM, /* of (x - center)^2 */
+    LG_REDUCE_POWER_SUM,  /* of |x / center|, to the power of number */
+    LG_REDUCTIONS
+} lg_reduction;
+
+typedef struct lg_reducer {
+    /* acc[j] takes in x[r * stride + j] for r < rows; j < n. center[n] may be NULL if it is not used. */
+    void (*columns)(int64_t n, int64_t rows, int64_t stride, const void *x, const void *center, double number, void *acc);
+    /* acc[j] takes in x[j * stride + i] for i < length, one by one: for short rows. */
+    void (*rows)(int64_t n, int64_t length, int64_t stride, const void *x, const void *center, double number, void *acc);
+} lg_reducer;
+
+/* best[j] becomes the largest of itself and x[r * stride + j], and row[j] the first r where it was found,
+ * plus first_row. */
+typedef void (*lg_argmax_fn)(int64_t n, int64_t rows, int64_t stride, const void *x, int64_t first_row, void *best,
+                             int64_t *row);
+
+typedef struct lg_reduce_table {
+    lg_reducer of[LG_LANES][LG_REDUCTIONS]; /* bool as u8 */
+    lg_argmax_fn argmax[LG_LANES];
+} lg_reduce_table;
+LG_ISA_DECLARE(const lg_reduce_table, lg_reduces);
+
 /* Before a loop whose iterations do not depend on each other although its arrays may be the same. */
 #if defined(__clang__)
 #define LG_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
