@@ -66,6 +66,7 @@ struct lg_op {
     uint32_t optional;         /* bits of inputs that may be LUGE_NONE */
     uint32_t mutates;          /* bits of inputs that the kernel writes (running statistics) */
     uint32_t reads[LG_MAX_IN]; /* what the gradient of input i reads: LG_IN(..) | LG_OUT(..) */
+                               /* n_in -1: reads[0] for each, LG_IN(0) standing for all */
     luge_cast_class cast;
     int flags;
     size_t attrs_size;

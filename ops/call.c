@@ -253,7 +253,9 @@ static luge_status run_kernel(lg_call *call, int id)
 static luge_status launch(lg_call *call, bool made_by_infer)
 {
     const int id = lg_op_number(call->op);
-    if (id >= 0) atomic_store_explicit(&lg_op_ran[id], true, memory_order_relaxed);
+    /* Written once, so that threads do not fight over it. */
+    if (id >= 0 && !atomic_load_explicit(&lg_op_ran[id], memory_order_relaxed))
+        atomic_store_explicit(&lg_op_ran[id], true, memory_order_relaxed);
     if (call->view_of >= 0) {
         lg_count(LG_COUNT_VIEW);
         return LUGE_OK;

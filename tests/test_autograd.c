@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 #include "autograd/node.h"
 #include "core/tensor.h"
 #include "tests/support/compare.h"
@@ -529,6 +530,68 @@ static void nodes_know_their_place_in_line(void **state)
     assert_ptr_equal(a->node->edge[0].leaf, w);
 }
 
+/* ---- threads: cmocka's assertions belong to the main one, so the others report by value */
+
+enum { THREADS = 4, ROUNDS = 200 };
+
+typedef struct worker {
+    luge_tensor *w;     /* a leaf that all share */
+    luge_tensor *mine;  /* a leaf of the thread's own */
+    double factor;
+    int right;
+    luge_tensor *made;  /* owned: for the main thread to go through */
+} worker;
+
+static void *work(void *arg)
+{
+    worker *t = arg;
+    for (int i = 0; i < ROUNDS; ++i) {
+        LUGE_SCOPE("round");
+        luge_tensor *y = luge_mul(luge_mul_scalar(luge_square(t->w), t->factor), t->mine);
+        luge_tensor *grads[2];
+        luge_grad_list(LUGE_LIST(y), LUGE_LIST(t->w, t->mine), grads, &(luge_backward_options){.retain_graph = true});
+        t->right += luge_item(grads[0]) == 6 * t->factor * 2 && luge_item(grads[1]) == 9 * t->factor;
+        luge_backward(luge_mul_scalar(t->mine, 2));
+    }
+    LUGE_SCOPE("made");
+    t->made = luge_retain(luge_mul_scalar(luge_square(t->w), t->factor));
+    return NULL;
+}
+
+static void threads_share_leaves_and_hand_graphs_over(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("threads");
+    luge_tensor *w = LEAF(LUGE_SCALAR, 3);
+    worker t[THREADS];
+    pthread_t id[THREADS];
+    for (int i = 0; i < THREADS; ++i) {
+        t[i] = (worker){.w = w, .mine = LEAF(LUGE_SCALAR, 2), .factor = i + 1};
+        assert_int_equal(pthread_create(&id[i], NULL, work, &t[i]), 0);
+    }
+    luge_tensor *sum = luge_mul_scalar(w, 0);
+    for (int i = 0; i < THREADS; ++i) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(t[i].right, ROUNDS);
+        assert_values(luge_tensor_grad(t[i].mine), 2 * ROUNDS);
+        assert_non_null(t[i].made);
+        /* Far more nodes were made over there than here: order must hold all the same. */
+        sum = luge_square(luge_add(sum, t[i].made));
+        assert_true(sum->node->sequence > t[i].made->node->sequence);
+        luge_release(t[i].made);
+    }
+    /* s1 = (9)^2, s2 = (s1 + 18)^2, s3 = (s2 + 27)^2, s4 = (s3 + 36)^2 */
+    double s = 0, d = 0;
+    for (int i = 1; i <= THREADS; ++i) {
+        const double part = 9.0 * i, slope = 6.0 * i;
+        d = 2 * (s + part) * (d + slope);
+        s = (s + part) * (s + part);
+    }
+    assert_int_equal(luge_backward(sum), LUGE_OK);
+    assert_true(fabs(luge_item(luge_tensor_grad(w)) / d - 1) < 1e-5);
+    assert_true(fabs(luge_item(sum) / s - 1) < 1e-5);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, live_begin, live_end)
 
 int main(void)
@@ -563,6 +626,7 @@ int main(void)
         TEST(marking_leaves),
         TEST(a_failed_backward_leaves_leaves_as_they_were),
         TEST(nodes_know_their_place_in_line),
+        TEST(threads_share_leaves_and_hand_graphs_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

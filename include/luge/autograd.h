@@ -13,7 +13,8 @@ LUGE_BEGIN_C
 typedef struct luge_backward_options {
     luge_tensor *gradient; /**< Of the output, in its shape; unset: 1, for a single element. */
     bool retain_graph;     /**< Keep the graph for another backward. PyTorch: retain_graph. */
-    bool create_graph;     /**< Record a graph of the gradients themselves; implies retain_graph. PyTorch: create_graph. */
+    bool create_graph;     /**< Record a graph of the gradients themselves; implies retain_graph. Such a gradient kept in
+                                a leaf holds the leaf until it is dropped: luge_grad avoids that. PyTorch: create_graph. */
     LUGE_RESERVED(4);      /**< Zero. */
 } luge_backward_options;
 
@@ -23,7 +24,8 @@ LUGE_API luge_tensor *luge_requires_grad_(luge_tensor *t);
 LUGE_API luge_tensor *luge_detach(luge_tensor *t);
 /** Adds d loss / d leaf to the gradient of every leaf that `loss` (one element) was made from. If it
  *  fails, no leaf has changed. LUGE_ERR_GRAPH if part of the graph was freed by an earlier backward,
- *  or if a tensor that it needs was changed in place. */
+ *  or if a tensor that it needs was changed in place; LUGE_ERR_STATE if another backward (another
+ *  thread's, or the one that called this hook) is just going through the same part. */
 LUGE_API luge_status luge_backward(luge_tensor *loss);
 /** The same with options; NULL options are luge_backward. */
 LUGE_API luge_status luge_backward_with(luge_tensor *output, const luge_backward_options *options);
@@ -39,7 +41,8 @@ LUGE_API luge_status luge_grad_list(luge_list outputs, luge_list inputs, luge_te
 /** Sees the gradient of a tensor during backward, on the thread that runs it; returns the one to use
  *  (`grad` itself, or a new tensor of the same shape), or NULL after an error. */
 typedef luge_tensor *(*luge_grad_hook)(luge_tensor *grad, void *user);
-/** Runs when a leaf's gradient is complete, on the thread that runs backward. */
+/** Runs when a backward has finished and all leaves have their gradients, on the thread that ran it and
+ *  with no graph recorded. */
 typedef void (*luge_leaf_hook)(luge_tensor *leaf, void *user);
 /** Adds a hook to a tensor that requires a gradient. Hooks run in the order they were added. */
 LUGE_API luge_status luge_hook_grad(luge_tensor *t, luge_grad_hook hook, void *user);
