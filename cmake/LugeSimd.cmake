@@ -9,6 +9,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(LUGE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mtune=skylake-avx512 -mprefer-vector-width=512)
   target_compile_definitions(luge_cpu PRIVATE LG_HAVE_X86_ISAS)
 endif()
+# Options of a source come behind luge_flags' -ffp-contract=off: these are made of fused multiply-adds.
+set_source_files_properties(cpu/simd/simd_tile.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 if(simd_sources)
   foreach(isa IN LISTS LUGE_ISAS)
     add_library(luge_simd_${isa} OBJECT ${simd_sources})
