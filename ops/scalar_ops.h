@@ -43,7 +43,7 @@
 #define RELU(x) ((x) <= 0 ? R(0) : (x))
 #define MAXIMUM(a, b) LG_OF_REAL(lg_maximum)(a, b)
 #define MINIMUM(a, b) LG_OF_REAL(lg_minimum)(a, b)
-#define CLAMP(x, low, high) (((x) > (high)) | ((low) > (high)) ? (real)(high) : (x) < (low) ? (real)(low) : (x))
+#define CLAMP(x, low, high) ((((x) > (high)) | ((low) > (high))) ? (real)(high) : (x) < (low) ? (real)(low) : (x))
 
 #endif
 
@@ -55,8 +55,8 @@ LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return a < b ? a : b; }
 
 #else
 
-LG_INLINE real LG_OF_REAL(lg_maximum)(real a, real b) { return (a > b) | (a != a) ? a : b; }
-LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return (a < b) | (a != a) ? a : b; }
+LG_INLINE real LG_OF_REAL(lg_maximum)(real a, real b) { return ((a > b) | (a != a)) ? a : b; }
+LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return ((a < b) | (a != a)) ? a : b; }
 
 #ifndef LG_OWN_MATH
 LG_INLINE real LG_OF_REAL(lg_fabs)(real x) { return LG_LIBM(fabs)(x); }
@@ -95,7 +95,7 @@ LG_INLINE real LG_OF_REAL(lg_pow_grad_a)(real g, real a, real b)
 LG_INLINE real LG_OF_REAL(lg_pow_grad_b)(real g, real a, real b)
 {
     real grad = g * (POW(a, b) * LOG(a));
-    return (a == 0) & (b >= 0) ? R(0) : grad;
+    return ((a == 0) & (b >= 0)) ? R(0) : grad;
 }
 
 /* Exactly a at weight 0 and b at weight 1. */

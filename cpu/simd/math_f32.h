@@ -257,7 +257,7 @@ static inline float lg_pow_f32(float x, float y)
     uint32_t sign = (whole & ~even) << 31;
     float valid = lg_from_bits_f32(0x7fc00000u - whole * 0x40400000u); /* 1 or NaN */
     z = lg_from_bits_f32(lg_bits_f32(z) | (lg_bits_f32(x) & sign));
-    z = (x < 0) & (x > -INFINITY) ? z * valid : z;
+    z = ((x < 0) & (x > -INFINITY)) ? z * valid : z;
     z = x == 1 ? 1 : z;
     return y == 0 ? 1 : z;
 }

@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/op_id.h"
+#include "core/rng.h"
 #include "cpu/isa.h"
 
 /* What kernels compute in. f16 and bf16 are converted to f32 for them. */
@@ -65,6 +66,18 @@ typedef struct lg_reduce_table {
     lg_argmax_fn argmax[LG_LANES];
 } lg_reduce_table;
 LG_ISA_DECLARE(const lg_reduce_table, lg_reduces);
+
+/* ---- random numbers */
+
+typedef struct lg_random_table {
+    /* 32-bit integers of `blocks` blocks of four. */
+    void (*bits)(const lg_rng_range *rng, int64_t first_block, int64_t blocks, uint32_t *to);
+    /* Uniform in [low, high), with as many bits as `width` says. */
+    void (*uniform)(int64_t n, const uint32_t *bits, int width, float low, float high, float *to);
+    /* n is even. */
+    void (*normal)(int64_t n, const uint32_t *bits, float mean, float deviation, float *to);
+} lg_random_table;
+LG_ISA_DECLARE(const lg_random_table, lg_randoms);
 
 /* Before a loop whose iterations do not depend on each other although its arrays may be the same. */
 #if defined(__clang__)
