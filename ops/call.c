@@ -207,7 +207,7 @@ static luge_status check_target(lg_call *call)
 static luge_status allocate(lg_call *call)
 {
     if (call->in_place) {
-        call->out[0] = luge_retain(call->in[0]);
+        call->out[0] = call->in[0]; /* the caller's */
         return LUGE_OK;
     }
     for (int k = 0; k < call->n_out; ++k) {
@@ -271,11 +271,11 @@ static luge_status launch(lg_call *call, bool made_by_infer)
 
 /* ---- all of it */
 
-static void release_all(int n, luge_tensor **t)
+static void release_outputs(lg_call *call)
 {
-    for (int i = 0; i < n; ++i) {
-        luge_release(t[i]);
-        t[i] = NULL;
+    for (int k = 0; k < call->n_out; ++k) {
+        if (!call->in_place) luge_release(call->out[k]);
+        call->out[k] = NULL;
     }
 }
 
@@ -325,7 +325,7 @@ static luge_status compute(lg_call *call, bool records)
 }
 
 /* The whole path. call has op, attrs, n_in, n_out, in_place and site; `in` has room for n_in. On
- * success call->out owns its tensors, on failure all are NULL. */
+ * success call->out owns its tensors (in place: the caller does), on failure all are NULL. */
 static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor **in)
 {
     lg_thread *self = lg_self();
@@ -348,7 +348,7 @@ static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor
     if (status == LUGE_OK) status = compute(call, records);
     if (status == LUGE_OK && op->flops != NULL) self->flops += op->flops(call);
 
-    if (status != LUGE_OK) release_all(call->n_out, call->out);
+    if (status != LUGE_OK) release_outputs(call);
     for (int i = 0; i < call->n_in; ++i)
         if (in[i] != given[i] && in[i] != NULL) luge_release(in[i]);
     self->op = outer;
@@ -426,7 +426,5 @@ luge_tensor *lg_call_in_place(const lg_op *op, int n_in, luge_tensor *const *in,
     call.n_out = 1;
     call.in_place = true;
     call.site = site;
-    if (lg_perform(&call, in) != LUGE_OK) return NULL;
-    luge_release(call.out[0]); /* the caller's own handle, which needs no scope */
-    return in[0];
+    return lg_perform(&call, in) == LUGE_OK ? in[0] : NULL; /* the caller's own handle, which needs no scope */
 }
