@@ -323,8 +323,7 @@ static void awkward_sizes(void **state)
                 const result got = evaluate(c, &in), expected = evaluate(c, &reference);
                 char what[64];
                 snprintf(what, sizeof what, "%s, %d elements", dtype_name[d], (int)size[s]);
-                /* One value alone has no neighbours to be small against: 1 - y^2 of a rounded y, say. */
-                compare(c, &in, &got, &expected, bound_of((luge_dtype)d) * (size[s] < 15 ? 8 : 1), what);
+                compare(c, &in, &got, &expected, bound_of((luge_dtype)d), what);
                 if (size[s] < 70000) continue;
                 for (int threads = 1; threads <= 3; ++threads) {
                     assert_int_equal(luge_set_num_threads(threads), LUGE_OK);
