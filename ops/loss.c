@@ -124,31 +124,37 @@ static luge_status cross_entropy_backward_reference(const lg_call *call)
     return LUGE_OK;
 }
 
-/* q as a tensor [N, C], a constant: one_hot(target) (1 - s) weight + s / C weight, 0 for ignored rows. */
-static luge_tensor *wanted_distribution(const lg_grad_call *g)
+/* One-hot rows of the target [N, C], zero for ignored rows; a constant. */
+static luge_tensor *one_hot(const lg_grad_call *g)
 {
     const lg_cross_entropy_attrs *a = g->attrs;
-    luge_tensor *target = luge_unsqueeze(g->in[1], 1), *weight = g->in[2];
-    int64_t classes = g->in_shape[0].dim[1];
+    luge_tensor *target = luge_unsqueeze(g->in[1], 1);
     luge_tensor_options like = {.dtype = luge_tensor_dtype(target), .device = luge_tensor_device(target)};
-    luge_tensor *number = luge_arange(0, (double)classes, 1, &like);
+    luge_tensor *number = luge_arange(0, (double)g->in_shape[0].dim[1], 1, &like);
     luge_tensor *counts = luge_ne(number, lg_number_like(number, (double)a->ignore_index));
-    luge_tensor *hot = luge_cast(luge_mul(luge_eq(target, number), counts), g->in_dtype[0]);
-    luge_tensor *q =
-        luge_add_scalar(luge_mul_scalar(hot, 1 - a->label_smoothing), a->label_smoothing / (double)classes);
-    if (weight != NULL) q = luge_mul(q, luge_detach(weight));
-    return luge_mul(q, luge_sum(hot, LUGE_AXES_KEEPDIM(1)));
+    return luge_cast(luge_mul(luge_eq(target, number), counts), g->in_dtype[0]);
 }
 
 static luge_status cross_entropy_backward(lg_grad_call *g)
 {
     const lg_cross_entropy_attrs *a = g->attrs;
+    const double s = a->label_smoothing;
     if (!g->needs[0]) return LUGE_OK;
-    luge_tensor *q = wanted_distribution(g), *d = g->grad_out[0];
-    if (a->reduction == LUGE_MEAN) d = luge_div(d, luge_detach(g->out[2]));
+    luge_tensor *hot = one_hot(g), *counts = luge_sum(hot, LUGE_AXES_KEEPDIM(1)); /* 1 or 0: [N, 1] */
+    luge_tensor *q = luge_add_scalar(luge_mul_scalar(hot, 1 - s), s / (double)g->in_shape[0].dim[1]);
+    if (g->in[2] != NULL) q = luge_mul(q, luge_detach(g->in[2]));
+    q = luge_mul(q, counts);
+
+    /* What ignored rows hold must not get in by way of 0 times infinity, nor must a count of 0. */
+    luge_tensor *zero = lg_number_like(hot, 0), *d = g->grad_out[0];
+    luge_tensor *x = luge_where(luge_gt(counts, zero), g->in[0], zero);
+    if (a->reduction == LUGE_MEAN) {
+        luge_tensor *count = luge_detach(g->out[2]), *some = luge_gt(luge_sum(counts, LUGE_ALL_AXES), zero);
+        d = luge_div(d, luge_where(some, count, lg_number_like(count, 1)));
+    }
     if (a->reduction == LUGE_NO_REDUCTION) d = luge_unsqueeze(d, 1);
-    luge_tensor *p = luge_softmax(g->in[0], 1);
-    g->grad_in[0] = luge_mul(d, luge_sub(luge_mul(luge_sum(q, LUGE_AXES_KEEPDIM(1)), p), q));
+    luge_tensor *total = luge_sum(q, LUGE_AXES_KEEPDIM(1));
+    g->grad_in[0] = luge_mul(d, luge_sub(luge_mul(total, luge_softmax(x, 1)), q));
     return lg_error();
 }
 

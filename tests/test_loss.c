@@ -123,6 +123,13 @@ static void test_cross_entropy_gradient_of_ignored_rows(void **state)
     luge_tensor *nothing = luge_cross_entropy(x, LABELS(-100), NULL);
     luge_backward(nothing);
     assert_text(luge_tensor_grad(x), "[[0, 0]]");
+    luge_tensor *bad = luge_requires_grad_(LUGE_TENSOR(LUGE_SHAPE(3, 2), NAN, 0, 0, 0, INFINITY, 1)),
+                *g = luge_ones(LUGE_SCALAR, NULL);
+    for (int create = 0; create < 2; ++create) {
+        const luge_backward_options o = {.gradient = g, .create_graph = create == 1};
+        assert_values(luge_grad(luge_cross_entropy(x, LABELS(-100), NULL), x, &o), 0, 0);
+        assert_values(luge_grad(luge_cross_entropy(bad, LABELS(-100, 1, -100), NULL), bad, &o), 0, 0, 0.5, -0.5, 0, 0);
+    }
 }
 
 static void test_NUM_05_label_out_of_range(void **state)
