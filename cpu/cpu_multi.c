@@ -115,23 +115,25 @@ static void run_chunk(const pass *p, const chunk *c, squares *sum)
 
 /* ---- gradients of any strides */
 
-/* Moves n elements between a dense buffer and the places that the cursor goes through. */
-static void move_strided(const lg_iter *it, int operand, lg_cursor *at, luge_tensor *t, void *buffer, int64_t n, bool gather)
+/* Moves elements [from, from + n) of the iteration between a dense buffer and a strided tensor. */
+static void move_strided(const lg_iter *it, int operand, luge_tensor *t, int64_t from, int64_t n, void *buffer, bool gather)
 {
-    const size_t size = lg_element_size(t);
+    const int64_t size = (int64_t)lg_element_size(t), stride = it->stride[operand][0];
     char *dense = buffer;
     while (n > 0) {
-        int64_t run = it->size[0] - at->index[0];
-        if (run > n) run = n;
-        char *place = (char *)lg_data(t) + at->offset[operand] * (int64_t)size;
+        const int64_t row = from / it->size[0], column = from % it->size[0];
+        const int64_t run = n < it->size[0] - column ? n : it->size[0] - column;
+        int64_t offset[LG_ITER_MAX];
+        lg_iter_row(it, row, offset);
+        char *place = (char *)lg_data(t) + (offset[operand] + column * stride) * size;
         if (gather) {
-            lg_copy_run(dense, 1, place, it->stride[operand][0], run, size);
+            lg_copy_run(dense, 1, place, stride, run, (size_t)size);
         } else {
-            lg_copy_run(place, it->stride[operand][0], dense, 1, run, size);
+            lg_copy_run(place, stride, dense, 1, run, (size_t)size);
         }
-        dense += run * (int64_t)size;
+        dense += run * size;
+        from += run;
         n -= run;
-        lg_cursor_move(at, it, run);
     }
 }
 
@@ -152,25 +154,20 @@ static void run_buffered(const pass *p, chunk c, int64_t from, int64_t to, squar
     const luge_dtype compute = compute_type(grad->dtype);
     const bool strided = !same_layout(c.item->param, grad);
     luge_tensor *operands[] = {c.item->param != NULL ? c.item->param : grad, grad};
-    lg_iter it = {0};
-    lg_cursor read = {0};
-    if (strided) {
-        lg_iter_init(&it, &grad->shape, 2, operands);
-        lg_cursor_set(&read, &it, from);
-    }
+    lg_iter it;
+    if (strided) lg_iter_init(&it, &grad->shape, 2, operands);
     _Alignas(64) double gathered[CHUNK];
     _Alignas(64) float wide[CHUNK];
     for (c.from = from; c.from < to; c.from += c.n) {
         c.n = to - c.from < CHUNK ? to - c.from : CHUNK;
-        lg_cursor write = read;
         void *g = strided ? (void *)gathered : element(grad, c.from);
-        if (strided) move_strided(&it, 1, &read, grad, g, c.n, true);
+        if (strided) move_strided(&it, 1, grad, c.from, c.n, g, true);
         c.grad = grad->dtype == compute ? g : (void *)wide;
         if (c.grad != g) convert(c.n, wide, compute, g, grad->dtype);
         run_chunk(p, &c, sum);
         if (!writes_grad(p->work->kind)) continue;
         if (c.grad != g) convert(c.n, g, grad->dtype, wide, compute);
-        if (strided) move_strided(&it, 1, &write, grad, g, c.n, false);
+        if (strided) move_strided(&it, 1, grad, c.from, c.n, g, false);
     }
 }
 

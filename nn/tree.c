@@ -39,9 +39,11 @@ static void write_prefix(char *to, const luge_module *root, const luge_module *m
 
 static const lg_slots *slots_of(const luge_module *m, int which) { return which == LG_PARAMS ? &m->params : &m->buffers; }
 
-static void measure(const luge_module *m, size_t prefix, int which, int64_t *count, size_t *bytes)
+static void measure(const luge_module *root, const luge_module *m, int which, int64_t *count, size_t *bytes)
 {
     const lg_slots *slots = slots_of(m, which);
+    if (slots->count == 0) return;
+    const size_t prefix = prefix_length(root, m);
     for (int i = 0; i < slots->count; ++i) *bytes += prefix + strlen(slots->slot[i].name) + 1;
     *count += slots->count;
 }
@@ -50,7 +52,7 @@ static void measure(const luge_module *m, size_t prefix, int which, int64_t *cou
 static char *add_items(lg_items *items, const luge_module *root, luge_module *m, int which, char *text)
 {
     const lg_slots *slots = slots_of(m, which);
-    const size_t prefix = prefix_length(root, m);
+    const size_t prefix = slots->count > 0 ? prefix_length(root, m) : 0;
     for (int i = 0; i < slots->count; ++i) {
         const size_t name = strlen(slots->slot[i].name) + 1;
         write_prefix(text, root, m);
@@ -97,9 +99,8 @@ luge_status lg_items_collect(lg_items *items, const luge_module *root, int which
     int64_t count = 0;
     size_t bytes = 0;
     for (luge_module *m = top; m != NULL; m = lg_module_next(root, m)) {
-        const size_t prefix = prefix_length(root, m);
-        if (which & LG_PARAMS) measure(m, prefix, LG_PARAMS, &count, &bytes);
-        if (which & LG_BUFFERS) measure(m, prefix, LG_BUFFERS, &count, &bytes);
+        if (which & LG_PARAMS) measure(root, m, LG_PARAMS, &count, &bytes);
+        if (which & LG_BUFFERS) measure(root, m, LG_BUFFERS, &count, &bytes);
     }
     items->item = lg_alloc((size_t)count * sizeof *items->item + bytes + 1);
     if (items->item == NULL) return LUGE_ERR_OUT_OF_MEMORY;
@@ -140,19 +141,22 @@ char *lg_module_path(const luge_module *root, const luge_module *m)
 
 /* ---- finding by path */
 
-/* The module that the part of `path` before `end` names, or NULL. */
+static luge_module *find_own_child(const luge_module *m, const char *name, size_t length)
+{
+    for (int i = 0; i < m->n_children; ++i) {
+        if (strncmp(m->child[i]->name, name, length) == 0 && m->child[i]->name[length] == '\0') return m->child[i];
+    }
+    return NULL;
+}
+
+/* The module that the path from `path` to `end` names, or NULL. */
 static luge_module *find_child(luge_module *m, const char *path, const char *end)
 {
-    while (m != NULL && path < end) {
+    while (m != NULL && path <= end) {
         const char *dot = memchr(path, '.', (size_t)(end - path));
-        const size_t length = (size_t)((dot != NULL ? dot : end) - path);
-        luge_module *found = NULL;
-        for (int i = 0; i < m->n_children && found == NULL; ++i) {
-            const char *name = m->child[i]->name;
-            if (strncmp(name, path, length) == 0 && name[length] == '\0') found = m->child[i];
-        }
-        m = found;
-        path += length + (dot != NULL ? 1u : 0u);
+        const char *stop = dot != NULL ? dot : end;
+        m = find_own_child(m, path, (size_t)(stop - path));
+        path = stop + 1;
     }
     return m;
 }
@@ -166,7 +170,7 @@ static luge_tensor *find_tensor(luge_module *root, const char *path, int which)
         return NULL;
     }
     const char *dot = strrchr(path, '.');
-    const luge_module *m = find_child(root, path, dot != NULL ? dot : path);
+    const luge_module *m = dot != NULL ? find_child(root, path, dot) : root;
     const lg_slots *slots = m != NULL ? slots_of(m, which) : NULL;
     for (int i = 0; slots != NULL && i < slots->count; ++i) {
         if (strcmp(slots->slot[i].name, dot != NULL ? dot + 1 : path) == 0) return slots->slot[i].tensor;
@@ -187,7 +191,7 @@ luge_module *luge_module_child(luge_module *module, const char *name)
         lg_fail(LUGE_ERR_ARGUMENT, "%s: the module is NULL", what);
         return NULL;
     }
-    luge_module *child = name != NULL && name[0] != '\0' ? find_child(module, name, name + strlen(name)) : NULL;
+    luge_module *child = name != NULL ? find_child(module, name, name + strlen(name)) : NULL;
     if (child == NULL) {
         lg_fail(LUGE_ERR_ARGUMENT, "%s: the %s has no module \"%s\"", what, module->type->name,
                 name != NULL ? name : "NULL");
