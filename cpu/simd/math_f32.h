@@ -196,24 +196,23 @@ static inline float lg_normal_cdf_f32(float x)
 
 /* ---- powers */
 
-/* log2(1 + f) / f for sqrt(1/2) <= 1 + f < sqrt(2); 2^-36 */
+/* log2(1 + f) / f for sqrt(1/2) <= 1 + f < sqrt(2); 2^-33 */
 static inline double lg_log2_poly_f32(double f)
 {
-    double p = -0.14283949514328456 + f * 0.077370594828362699;
-    p = 0.14474842559931059 + f * p;
-    p = -0.14315642144394039 + f * p;
-    p = 0.1587698005670469 + f * p;
-    p = -0.18030060500327125 + f * p;
-    p = 0.20617535961344832 + f * p;
-    p = -0.24045316541233494 + f * p;
-    p = 0.28853729347178764 + f * p;
-    p = -0.36067367483240254 + f * p;
-    p = 0.48089836139519015 + f * p;
-    p = -0.72134752086871567 + f * p;
-    return 1.4426950408687067 + f * p;
+    double p = 0.15485771843322138 + f * -0.086346183489357506;
+    p = -0.15698228112849974 + f * p;
+    p = 0.15900146617534808 + f * p;
+    p = -0.17904694509070024 + f * p;
+    p = 0.20609625795936432 + f * p;
+    p = -0.24050417457727025 + f * p;
+    p = 0.28854064351546482 + f * p;
+    p = -0.36067280054014761 + f * p;
+    p = 0.48089832073021727 + f * p;
+    p = -0.72134752521310319 + f * p;
+    return 1.4426950409393415 + f * p;
 }
 
-/* 2^t, rounded to f32 once; any t that is not NaN. 2^-29 */
+/* 2^t, rounded to f32 once; 2^-29 */
 static inline float lg_exp2_f32(double t)
 {
     const double round = 0x1.8p52;
@@ -226,39 +225,40 @@ static inline float lg_exp2_f32(double t)
     p = 0.24022646891345875 + r * p;
     p = 0.69314720573766753 + r * p;
     p = 1.0000000005539897 + r * p;
-    uint64_t u, n;
-    memcpy(&u, &p, sizeof u);
+    uint64_t n;
     memcpy(&n, &shifted, sizeof n);
-    u += n << 52; /* into the exponent */
-    memcpy(&p, &u, sizeof p);
-    return (float)p;
+    n = (n + 1023) << 52; /* 2^n */
+    memcpy(&shifted, &n, sizeof shifted);
+    return (float)(p * shifted);
 }
 
 /* Whether a >= 0 is an integer: adding 2^23 rounds to one, and from there on there is nothing else. */
 static inline uint32_t lg_is_whole_f32(float a) { return ((a + 0x1p23f) - 0x1p23f == a) | (a >= 0x1p23f); }
 
-/* |x|^y as 2^(y log2|x|), whose exponent needs the precision of f64. Zeros and infinities are stood in
- * for by numbers so large that only the signs matter, and whose product with 0 is 0. Then the sign,
- * which only an integer y can give a negative x. What depends on y alone is kept in numbers:
- * compilers fail to vectorise choices that are the same for all x. */
+/* |x|^y as 2^(y log2|x|), whose exponent needs the precision of f64. The logarithm of 0 and of infinity
+ * is so large that only its sign matters, and y is kept above 1e-12, where its product with that is
+ * large; all other results are 1 there and below. Then the sign, which only an integer y can give a
+ * negative x. What depends on y alone is done without choices: compilers fail to vectorise those that
+ * are the same for all x. */
 static inline float lg_pow_f32(float x, float y)
 {
     float a = lg_fabs_f32(x), b = lg_fabs_f32(y);
+    const uint32_t least = 0x2b8cbccc; /* 1e-12 */
+    uint32_t y_bits = lg_bits_f32(b) < least ? least : lg_bits_f32(b); /* as a maximum of integers */
+    float exponent = lg_copysign_f32(lg_from_bits_f32(y_bits), y);
+
     lg_reduced_f32 s = lg_split_f32(a);
-    double log2 = (double)s.n + (double)s.r * lg_log2_poly_f32((double)s.r);
-    log2 = a == 0 ? -1e300 : log2;
-    log2 = a < INFINITY ? log2 : 1e300;
-    log2 = a == a ? log2 : (double)NAN;
-    double t = log2 * (double)(b < 1e30f ? y : lg_copysign_f32(b == b ? 1e30f : b, y));
-    float z = lg_exp2_f32(t);
-    z = t == t ? z : NAN;
+    float n = a == 0 ? -1e30f : (float)s.n;
+    n = a < INFINITY ? n : a == INFINITY ? 1e30f : NAN;
+    double log2 = (double)n + (double)s.r * lg_log2_poly_f32((double)s.r);
+    float z = lg_exp2_f32((double)exponent * log2);
+    z = a == 1 ? 1 : z; /* also for an infinite or NaN y */
 
     uint32_t whole = lg_is_whole_f32(b), even = lg_is_whole_f32(0.5f * b);
     uint32_t sign = (whole & ~even) << 31;
     float valid = lg_from_bits_f32(0x7fc00000u - whole * 0x40400000u); /* 1 or NaN */
     z = lg_from_bits_f32(lg_bits_f32(z) | (lg_bits_f32(x) & sign));
     z = ((x < 0) & (x > -INFINITY)) ? z * valid : z;
-    z = x == 1 ? 1 : z;
     return y == 0 ? 1 : z;
 }
 
