@@ -28,7 +28,8 @@ double relative_error(const luge_tensor *a, const luge_tensor *b)
     double *p = values_of(a), *q = values_of(b), squares = 0, worst = 0;
     for (int64_t i = 0; i < n; ++i)
         if (isfinite(q[i])) squares += q[i] * q[i];
-    const double least = luge_tensor_dtype(a) == LUGE_F16 || luge_tensor_dtype(a) == LUGE_BF16 ? 1 : 1e-30;
+    const luge_dtype dtype = luge_tensor_dtype(a);
+    const double least = dtype == LUGE_F64 ? 1e-30 : dtype == LUGE_F32 ? 0.1 : 1;
     const double size = n > 0 ? fmax(sqrt(squares / (double)n), least) : 1;
     for (int64_t i = 0; i < n; ++i) {
         if ((isnan(p[i]) && isnan(q[i])) || p[i] == q[i]) continue;

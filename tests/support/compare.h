@@ -6,8 +6,8 @@
 
 /* The values as doubles, row-major; malloc'd. */
 double *values_of(const luge_tensor *t);
-/* Largest |a - b| / (|b| + size), where size is the root mean square of b, for f16 and bf16 at least 1 (sums of
- * numbers around 1 that cancel keep the rounding of their terms); NaN and infinity equal themselves. Infinity if
+/* Largest |a - b| / (|b| + size), where size is the root mean square of b, at least 0.1 where a
+ * is f32 and 1 where it is f16 or bf16 (sums that cancel keep the rounding of their terms); NaN and infinity equal themselves. Infinity if
  * shapes differ or a value is NaN on one side. */
 double relative_error(const luge_tensor *a, const luge_tensor *b);
 /* Same shape, dtype and bits. */
