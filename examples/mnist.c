@@ -123,6 +123,7 @@ static void open_trainer(trainer *t, const settings *s)
         printf("%s, %lld parameters; %s, %lld training and %lld test pictures; %d threads\n", s->model,
                (long long)luge_module_param_count(t->net), s->data, (long long)luge_dataset_size(train),
                (long long)luge_dataset_size(test), luge_num_threads());
+        fflush(stdout);
     }
     t->test = luge_loader_create(test, 250, NULL);
     t->train = luge_loader_create(train, s->batch,
@@ -146,10 +147,17 @@ static void close_trainer(trainer *t)
 
 /* ---- results */
 
+/* Before training, not after it: a directory that cannot be written to would lose the result. */
+static void make_directory(const char *path)
+{
+    struct stat info;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) luge_fail(LUGE_ERR_IO, "%s: %s", path, strerror(errno));
+    if (luge_ok() && stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) luge_fail(LUGE_ERR_IO, "%s: not a directory", path);
+}
+
 static void write_files(trainer *t, const settings *s, const class_names *names)
 {
     char path[1024], title[128];
-    if (mkdir(s->out, 0777) != 0 && errno != EEXIST) luge_fail(LUGE_ERR_IO, "%s: %s", s->out, strerror(errno));
     snprintf(path, sizeof path, "%s/weights.safetensors", s->out);
     if (luge_module_save(t->net, path) != LUGE_OK) return;
     printf("\nwrote %s\n", path);
@@ -165,6 +173,7 @@ static void run(trainer *t, const settings *s)
 {
     class_names names;
     if (!class_names_find(&names, s->data, s->classes)) luge_fail(LUGE_ERR_IO, "%s: needs %d lines", s->classes, CLASSES);
+    if (s->out != NULL) make_directory(s->out);
     open_trainer(t, s);
     while (luge_ok() && luge_loader_epoch(t->train) < s->epochs) {
         train_epoch(t);

@@ -7,7 +7,7 @@
 
 #include "plot.h"
 
-static const plot_color white = {255, 255, 255}, ink = {40, 44, 52}, grey = {110, 116, 128}, rule = {228, 231, 236};
+static const plot_color white = {255, 255, 255}, ink = {40, 44, 52}, rule = {228, 231, 236};
 static const plot_color blue = {38, 98, 200}, pale_blue = {184, 204, 240}, orange = {232, 140, 34};
 static const plot_color green = {32, 140, 78}, red = {208, 52, 52};
 
@@ -107,17 +107,28 @@ void results_print(FILE *out, const results *r, const class_names *names)
 
 /* ---- the page */
 
-enum { COLUMNS = 10, CELL = 128, MARGIN = 28, CHART = 420, HEADER = 72, ZOOM = 3, ROW = ZOOM * SIDE + 62, HEADING = 44 };
+enum { COLUMNS = 10, CELL = 144, MARGIN = 28, CHART = 420, HEADER = 72, ZOOM = 4, ROW = ZOOM * SIDE + 62, HEADING = 44 };
 
-/* The mean of the last few points at each: what the eye is to follow. */
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* The mean of the points around each: what the eye is to follow. */
 static void smooth(const curve *from, curve *to)
 {
-    double mean = 0, weight = 0;
+    enum { REACH = 5 };
     for (int i = 0; i < from->count; ++i) {
-        mean = 0.9 * mean + 0.1 * from->y[i];
-        weight = 0.9 * weight + 0.1;
-        curve_add(to, from->x[i], mean / weight);
+        const int reach = least(REACH, least(i, from->count - 1 - i)); /* as many to the left as to the right */
+        double sum = 0;
+        for (int k = i - reach; k <= i + reach; ++k) sum += from->y[k];
+        curve_add(to, from->x[i], sum / (2 * reach + 1));
     }
+}
+
+/* Where the axis of accuracies begins: a step of 10 % below the worst test. */
+static double accuracy_floor(const curve *test)
+{
+    double worst = 1;
+    for (int i = 0; i < test->count; ++i) worst = fmin(worst, test->y[i]);
+    return fmax(0, floor(10 * worst - 1) / 10);
 }
 
 static plot_series line(const char *name, const curve *c, plot_color color, double width, bool dots)
@@ -136,7 +147,8 @@ static void draw_charts(canvas *page, const report *r, int width)
     plot_chart(page, (plot_box){MARGIN, HEADER, half, CHART},
                &(plot_axes){.title = "Loss in training", .x_label = "step", .y_label = "cross entropy"}, loss, 2);
     plot_chart(page, (plot_box){2 * MARGIN + half, HEADER, half, CHART},
-               &(plot_axes){.title = "Accuracy", .x_label = "epoch", .y_label = "pictures right", .percent = true, .whole_x = true},
+               &(plot_axes){.title = "Accuracy", .x_label = "epoch", .y_label = "pictures right", .percent = true, .whole_x = true,
+                             .y_low = accuracy_floor(r->test_accuracy), .y_high = 1},
                accuracy, 2);
     curve_free(&trend);
 }
@@ -152,10 +164,8 @@ static void draw_pictures(canvas *page, int y, const char *heading, const pictur
         plot_picture(page, left + 4, top + 4, ZOOM, p->grey, SIDE, SIDE);
         plot_frame(page, (plot_box){left, top, ZOOM * SIDE + 8, ZOOM * SIDE + 8}, 4, right ? green : red);
         plot_text(page, left, top + ZOOM * SIDE + 14, 2, right ? green : red, names->of[p->guess]);
-        if (right) continue;
-        char truth[64];
-        snprintf(truth, sizeof truth, "not %s", names->of[p->truth]);
-        plot_text(page, left, top + ZOOM * SIDE + 34, plot_text_width(2, truth) < CELL ? 2 : 1, grey, truth);
+        if (right) continue; /* else what it really is */
+        plot_text(page, left, top + ZOOM * SIDE + 34, 2, green, names->of[p->truth]);
     }
 }
 
@@ -170,7 +180,7 @@ bool report_write_png(const report *r, const char *path)
     const int y = HEADER + CHART + MARGIN;
     draw_pictures(page, y, "The first test pictures, and what the net takes them for", r->results->first,
                   r->results->n_first, r->names);
-    draw_pictures(page, y + block, "Its first mistakes", r->results->wrong, r->results->n_wrong, r->names);
+    draw_pictures(page, y + block, "Its first mistakes, and what they really are", r->results->wrong, r->results->n_wrong, r->names);
     const bool written = canvas_write_png(page, path);
     canvas_destroy(page);
     return written;

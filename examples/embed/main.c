@@ -10,7 +10,7 @@
 
 #include "learner.h"
 
-enum { SAMPLES = 4000, PREDICTORS = 2 };
+enum { SAMPLES = 12000, PREDICTORS = 2 };
 
 /* ---- what the host provides */
 

@@ -1,0 +1,34 @@
+#!/bin/sh
+# examples/mnist end to end, on Fashion-MNIST where it is installed: learns, writes its files, the same bits
+# with one thread and with two, and says what is wrong:  example_mnist.sh <mnist>
+set -eu
+mnist=$1
+data=/usr/share/datasets/fashion-mnist
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "$1"; exit 1; }
+refused() { # text in the message, then arguments
+    says=$1; shift
+    if "$mnist" "$@" >"$work/out" 2>"$work/err"; then fail "accepted: $*"; fi
+    grep -q -e "$says" "$work/err" || { cat "$work/err"; fail "does not say '$says': $*"; }
+}
+
+"$mnist" --help | grep -q -e --model
+refused "no model \"resnet\"" --model resnet --data "$work"
+refused "train-images-idx3-ubyte: not there" --data "$work"
+refused "a number from 1" --epochs 0
+refused "a number from 1" --batch 12x
+refused "what is \"extra\"" extra
+touch "$work/file"
+refused "not a directory" --out "$work/file"
+refused "help says" --no-such-option
+
+[ -f $data/train-images-idx3-ubyte.gz ] || { echo "dataset-fashion-mnist is not installed: skipped"; exit 77; }
+for threads in 1 2; do
+    "$mnist" --model mlp --epochs 1 --threads $threads --out "$work/$threads" 2>/dev/null >"$work/out"
+done
+cat "$work/out"
+cmp "$work/1/weights.safetensors" "$work/2/weights.safetensors" || fail "one thread and two give other weights"
+accuracy=$(sed -n 's/^epoch 1: .*accuracy \([0-9]*\).*/\1/p' "$work/out")
+[ "$accuracy" -ge 83 ] || fail "only $accuracy % right"
+[ "$(head -c 8 "$work/1/report.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "report.png is no PNG"
