@@ -234,7 +234,7 @@ static bool parse(int argc, char **argv, settings *s)
         case THREADS: s->threads = (int)number("threads", optarg, 1, 1024); break;
         case OUT: s->out = optarg; break;
         case HELP: fputs(usage, stdout); return false;
-        default: luge_fail(LUGE_ERR_ARGUMENT, "mnist --help says what there is"); return false;
+        default: luge_fail(LUGE_ERR_ARGUMENT, "mnist --help says what there is");
         }
     }
     if (optind < argc) luge_fail(LUGE_ERR_ARGUMENT, "what is \"%s\"? mnist --help says what there is", argv[optind]);
