@@ -1,0 +1,688 @@
+/* Promises that every public function keeps, tried on each row of calls.def: with right arguments it
+ * works; while an error stands it does nothing, or if it reads or ends something still does that; a
+ * NULL, LUGE_NONE where a tensor is needed, a broken list and a reserved word that is not zero are
+ * refused with a message; and what is refused changes nothing and leaves nothing behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <luge/luge.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/thread.h"
+#include "data/dataset.h"
+#include "tests/support/live.h"
+
+/* ---- what calls are made with */
+
+enum { MAX_SEEN = 48 };
+
+/* Made anew for each call. */
+static struct world {
+    luge_tensor *a, *b, *c;               /* [2, 3]: a leaf with a gradient, two without a graph */
+    luge_tensor *leaf64;                  /* [2] f64 */
+    luge_tensor *square;                  /* [3, 3] */
+    luge_tensor *pair;                    /* [2, 2] */
+    luge_tensor *row;                     /* [1, 3] */
+    luge_tensor *three, *four, *five, *six; /* [3] */
+    luge_tensor *image, *kernel;          /* [2, 2, 4, 4], [3, 2, 3, 3] */
+    luge_tensor *indices, *mask;          /* [2] i64; [2, 3] bool */
+    luge_tensor *one;                     /* [] */
+    luge_tensor *loss;                    /* [], made from a */
+    luge_tensor *slot;                    /* owns what it holds */
+    luge_module *net, *twin, *body, *shortcut;
+    luge_optim *optim, *unscheduled;
+    luge_sched *sched;
+    luge_dataset *dataset;
+    luge_loader *loader;
+    luge_meter *meter;
+    luge_module *self;                    /* inside build */
+    luge_sample *sample;                  /* inside get */
+    luge_rng *rng;
+    luge_custom_op op;
+    luge_module_class module_class;
+    luge_dataset_class dataset_class;
+    luge_allocator allocator;
+    luge_load_result load_result;
+    luge_batch batch;
+    luge_tensor *grads[2];
+    luge_tensor *list[3][2];
+    luge_module *modules[2];
+    double factor;
+    float array[6];
+    char directory[64], saved[96], new_file[96], idx[96];
+    luge_tensor *seen[MAX_SEEN];          /* all tensors above, parameters and buffers */
+    luge_module *layers[MAX_SEEN];
+    int n_seen, n_layers;
+} w;
+
+static const float numbers[6] = {1, 2, 3, 4, 5, 6};
+static const double two_numbers[2] = {1, 2};
+
+/* Callbacks that do nothing, and what they are given. */
+static void hear(luge_log_level level, const char *text, void *user) { (void)level, (void)text, (void)user; }
+static luge_tensor *see_grad(luge_tensor *grad, void *user) { return (void)user, grad; }
+static void see_leaf(luge_tensor *leaf, void *user) { (void)leaf, (void)user; }
+static void see_param(const char *name, luge_tensor *param, void *user) { (void)name, (void)param, (void)user; }
+static void see_module(const char *name, luge_module *module, void *user) { (void)name, (void)module, (void)user; }
+static void see_state(const char *param, const char *what, luge_tensor *value, void *user)
+{
+    (void)param, (void)what, (void)value, (void)user;
+}
+static luge_tensor *squares(luge_list in, void *user)
+{
+    (void)user;
+    return luge_sum(luge_square(in.items[0]), LUGE_ALL_AXES);
+}
+static luge_tensor *scaled(const luge_call *call)
+{
+    return luge_mul_scalar(call->inputs.items[0], *(const double *)call->attrs);
+}
+static luge_tensor *pass_on(luge_module *self, void *state, luge_tensor *input) { return (void)self, (void)state, input; }
+static luge_status fill(int64_t index, luge_rng *rng, luge_sample *sample, void *user)
+{
+    (void)rng, (void)user;
+    float *input = luge_sample_field(sample, "input", LUGE_F32, LUGE_SCALAR);
+    if (input != NULL) *input = (float)index;
+    return luge_error();
+}
+/* Never called: there is always something alive. */
+static void *take_memory(size_t bytes, size_t alignment, void *user) { return (void)bytes, (void)alignment, user; }
+static void give_memory(void *memory, size_t bytes, void *user) { (void)memory, (void)bytes, (void)user; }
+
+static void note_param(const char *name, luge_tensor *param, void *user)
+{
+    (void)name, (void)user;
+    if (w.n_seen < MAX_SEEN) w.seen[w.n_seen++] = param;
+}
+static void note_layer(const char *name, luge_module *module, void *user)
+{
+    (void)name, (void)user;
+    if (w.n_layers < MAX_SEEN) w.layers[w.n_layers++] = module;
+}
+
+static void make_tensors(void)
+{
+    const luge_tensor_options leaf = {.requires_grad = true}, leaf64 = {.dtype = LUGE_F64, .requires_grad = true};
+    luge_seed(3);
+    w.a = luge_requires_grad_(LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6));
+    w.b = LUGE_TENSOR(LUGE_SHAPE(2, 3), 0.3, 1, 2, 0.5, 4, 1);
+    w.c = LUGE_TENSOR(LUGE_SHAPE(2, 3), 2, 1, 0.5, 2, 1, 3);
+    w.leaf64 = luge_rand(LUGE_SHAPE(2), &leaf64);
+    w.square = luge_randn(LUGE_SHAPE(3, 3), &leaf);
+    w.pair = luge_randn(LUGE_SHAPE(2, 2), NULL);
+    w.row = luge_randn(LUGE_SHAPE(1, 3), NULL);
+    w.three = luge_ones(LUGE_SHAPE(3), NULL);
+    w.four = luge_ones(LUGE_SHAPE(3), NULL);
+    w.five = luge_ones(LUGE_SHAPE(3), NULL);
+    w.six = luge_ones(LUGE_SHAPE(3), NULL);
+    w.image = luge_randn(LUGE_SHAPE(2, 2, 4, 4), NULL);
+    w.kernel = luge_randn(LUGE_SHAPE(3, 2, 3, 3), &leaf);
+    w.indices = luge_from_array((int64_t[]){0, 2}, LUGE_I64, LUGE_SHAPE(2));
+    w.mask = luge_gt(w.b, w.c);
+    w.one = luge_full(LUGE_SCALAR, 2.5, NULL);
+    luge_backward(luge_mean(luge_square(w.a), LUGE_ALL_AXES));
+    w.loss = luge_mean(luge_square(w.a), LUGE_ALL_AXES);
+    luge_assign(&w.slot, w.c);
+    luge_tensor *const all[] = {w.a,    w.b,    w.c,   w.leaf64, w.square, w.pair,    w.row,  w.three, w.four,
+                                w.five, w.six, w.image, w.kernel, w.indices, w.mask, w.one, w.loss};
+    memcpy(w.seen, all, sizeof all);
+    w.n_seen = sizeof all / sizeof all[0];
+}
+
+static void make_objects(void)
+{
+    w.net = luge_nn_sequential(luge_nn_conv2d(2, 3, 3, NULL), luge_nn_batch_norm2d(3, NULL), luge_nn_relu(),
+                               luge_nn_flatten(), luge_nn_linear(12, 3, NULL));
+    w.twin = luge_module_clone(w.net);
+    w.body = luge_nn_linear(3, 3, NULL);
+    w.shortcut = luge_nn_identity();
+    w.optim = luge_sgd_create(w.net, 0.1, &(luge_sgd_options){.momentum = 0.9});
+    w.unscheduled = luge_adam_create(w.twin, 0.1, NULL);
+    w.sched = luge_step_lr_create(w.optim, 2, 0.5);
+    luge_backward(luge_cross_entropy(luge_forward(w.net, w.image), w.indices, NULL));
+    luge_optim_step(w.optim);
+    w.dataset = luge_dataset_tensors(w.image, w.indices);
+    w.loader = luge_loader_create(luge_dataset_tensors(w.image, w.indices), 2, NULL);
+    w.meter = luge_meter_create();
+    luge_meter_add(w.meter, w.one, 1);
+    luge_module_each_param(w.net, note_param, NULL);
+    luge_module_each_buffer(w.net, note_param, NULL);
+    luge_module_each_param(w.twin, note_param, NULL);
+    luge_module_each(w.net, note_layer, NULL);
+}
+
+static char directory[] = "/tmp/luge_calls_XXXXXX";
+
+static luge_scope make_world(void)
+{
+    luge_scope scope = luge_scope_enter("");
+    w = (struct world){.op = {.name = "scaled", .attrs_size = sizeof(double), .forward = scaled},
+                       .module_class = {.name = "PassOn", .state_size = sizeof(double), .forward = pass_on},
+                       .dataset_class = {.size = 3, .get = fill},
+                       .allocator = {.alloc = take_memory, .free = give_memory},
+                       .factor = 1.5};
+    snprintf(w.directory, sizeof w.directory, "%s", directory);
+    snprintf(w.saved, sizeof w.saved, "%s/saved.safetensors", directory);
+    snprintf(w.new_file, sizeof w.new_file, "%s/new.safetensors", directory);
+    snprintf(w.idx, sizeof w.idx, "%s/train-labels-idx1-ubyte", directory);
+    make_tensors();
+    make_objects();
+    if (!luge_ok()) fail_msg("%s", luge_error_text());
+    return scope;
+}
+
+static void end_world(luge_scope scope)
+{
+    luge_set_log(NULL, NULL);
+    luge_meter_destroy(w.meter);
+    luge_loader_destroy(w.loader);
+    luge_dataset_destroy(w.dataset);
+    luge_sched_destroy(w.sched);
+    luge_optim_destroy(w.unscheduled);
+    luge_optim_destroy(w.optim);
+    luge_module_destroy(w.shortcut);
+    luge_module_destroy(w.body);
+    luge_module_destroy(w.twin);
+    luge_module_destroy(w.net);
+    luge_release(w.slot);
+    luge_scope_exit(scope, NULL);
+}
+
+/* ---- what may change: everything above, and what the thread and the process keep */
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; ++i) hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return hash;
+}
+#define MIX(hash, value) mix(hash, &(value), sizeof(value))
+
+static uint64_t mix_tensor(uint64_t hash, const luge_tensor *t)
+{
+    const uint32_t version = lg_version(t);
+    hash = MIX(hash, version);
+    hash = MIX(hash, t->dtype);
+    hash = MIX(hash, t->requires_grad);
+    hash = MIX(hash, t->grad);
+    hash = MIX(hash, t->hooks);
+    hash = MIX(hash, t->storage);
+    hash = mix(hash, t->shape.dim, sizeof t->shape.dim);
+    return mix(hash, t->storage->data, t->storage->bytes);
+}
+
+static uint64_t state_of_world(void)
+{
+    const lg_thread *self = lg_self();
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < w.n_seen; ++i) hash = mix_tensor(hash, w.seen[i]);
+    for (int i = 0; i < w.n_seen; ++i) {
+        if (w.seen[i]->grad != NULL) hash = mix_tensor(hash, w.seen[i]->grad);
+    }
+    for (int i = 0; i < w.n_layers; ++i) hash ^= (uint64_t)luge_module_training(w.layers[i]) << i;
+    const int64_t numbers_of[] = {luge_optim_steps(w.optim), luge_loader_epoch(w.loader), luge_loader_batch_size(w.loader),
+                                  luge_num_threads(), luge_tensor_device(NULL).kind, (int64_t)self->seed,
+                                  (int64_t)self->rng_offset, self->n_frames, self->n_owned, self->n_kept, self->n_text};
+    const double reals[] = {luge_optim_lr(w.optim), luge_meter_mean(w.meter)};
+    hash = MIX(hash, self->modes.no_grad);
+    hash = MIX(hash, self->modes.anomaly);
+    hash = MIX(hash, self->modes.low);
+    hash = MIX(hash, w.slot);
+    return mix(mix(hash, numbers_of, sizeof numbers_of), reals, sizeof reals);
+}
+
+/* ---- one call, with at most one argument wrong */
+
+typedef enum argument {
+    NO_ARGUMENT, TENSOR_ARGUMENT, TENSOR_OR_NONE, POINTER, OPTIONAL, OPTIONS, STRUCT, LIST_ARGUMENT, MODULES
+} argument;
+typedef enum wrong {
+    RIGHT, STANDING, IS_NULL, IS_NONE, FIRST_RESERVED, LAST_RESERVED, NO_ITEMS, NULL_ITEM, NONE_ITEM, NEGATIVE_COUNT
+} wrong;
+static const char *const wrong_name[] = {"right arguments",     "an error standing",    "NULL",          "LUGE_NONE",
+                                         "a reserved word set", "a reserved word set",  "a list at NULL", "a list with NULL",
+                                         "a list with LUGE_NONE", "a list of -1 tensors"};
+
+enum { MAX_ARGUMENTS = 6 };
+
+static struct trial {
+    wrong wrong;
+    int at;                               /* the argument that is wrong */
+    argument arguments[MAX_ARGUMENTS];    /* what was asked for */
+    bool owned;                           /* something was handed over for good */
+    bool status_lies;                     /* a status was returned that is not luge_error() */
+} trial;
+
+static bool wrong_at(int i, argument kind, wrong how)
+{
+    trial.arguments[i] = kind;
+    return trial.wrong == how && trial.at == i;
+}
+static bool missing(int i, argument kind) { return wrong_at(i, kind, IS_NULL); }
+
+static luge_tensor *tensor(int i, luge_tensor *t, argument kind)
+{
+    if (wrong_at(i, kind, IS_NONE)) return LUGE_NONE;
+    return missing(i, kind) ? NULL : t;
+}
+
+static void *with_reserved(int i, argument kind, void *options, size_t offset, size_t bytes)
+{
+    if (missing(i, kind)) return NULL;
+    uint64_t *words = (uint64_t *)((char *)options + offset);
+    if (wrong_at(i, kind, FIRST_RESERVED)) words[0] = 1;
+    if (wrong_at(i, kind, LAST_RESERVED)) words[bytes / sizeof *words - 1] = 1ull << 63;
+    return options;
+}
+
+static luge_list list(int i, luge_tensor *first, luge_tensor *second)
+{
+    w.list[i][0] = first;
+    w.list[i][1] = second;
+    luge_list made = {w.list[i], second != NULL ? 2 : 1};
+    if (wrong_at(i, LIST_ARGUMENT, NO_ITEMS)) made.items = NULL;
+    if (wrong_at(i, LIST_ARGUMENT, NULL_ITEM)) w.list[i][made.count - 1] = NULL;
+    if (wrong_at(i, LIST_ARGUMENT, NONE_ITEM)) w.list[i][made.count - 1] = LUGE_NONE;
+    if (wrong_at(i, LIST_ARGUMENT, NEGATIVE_COUNT)) made.count = -1;
+    return made;
+}
+
+static luge_module **owned_modules(int i)
+{
+    if (missing(i, MODULES)) return NULL;
+    w.modules[0] = w.body;
+    w.modules[1] = wrong_at(i, MODULES, NULL_ITEM) ? NULL : w.shortcut;
+    if (w.modules[1] != NULL) w.shortcut = NULL;
+    w.body = NULL;
+    trial.owned = true;
+    return w.modules;
+}
+
+static bool released(luge_tensor *t)
+{
+    luge_release(t);
+    return t != NULL;
+}
+
+/* Belongs to the caller's scope. */
+static bool kept(luge_tensor *t)
+{
+    luge_scope scope = luge_scope_enter("");
+    const bool done = luge_keep(t) != NULL;
+    luge_scope_exit(scope, NULL);
+    return done;
+}
+
+static double status_is_ok(luge_status status)
+{
+    if (status != luge_error()) trial.status_lies = true;
+    return status == LUGE_OK;
+}
+
+#define T(i, t) tensor(i, t, TENSOR_ARGUMENT)
+#define N(i, t) (wrong_at(i, TENSOR_OR_NONE, IS_NONE) ? LUGE_NONE : missing(i, TENSOR_OR_NONE) ? NULL : (t))
+#define P(i, p) (missing(i, POINTER) ? NULL : (p))
+#define Z(i, p) (missing(i, OPTIONAL) ? NULL : (p))
+#define OWNED_AS(i, kind, p)                                    \
+    ({                                                          \
+        __typeof__(p) given_ = missing(i, kind) ? NULL : (p);   \
+        if (given_ != NULL) {                                   \
+            (p) = NULL;                                         \
+            trial.owned = true;                                 \
+        }                                                       \
+        given_;                                                 \
+    })
+#define OWNED(i, p) OWNED_AS(i, POINTER, p)
+#define OWNED_OR_NULL(i, p) OWNED_AS(i, OPTIONAL, p)
+#define OWNED_MODULES(i) owned_modules(i)
+#define O(i, type, ...) \
+    with_reserved(i, OPTIONS, &(type){__VA_ARGS__}, offsetof(type, reserved), sizeof(((type *)0)->reserved))
+#define CLASS_AS(i, kind, p) \
+    with_reserved(i, kind, p, (size_t)((char *)(p)->reserved - (char *)(p)), sizeof((p)->reserved))
+#define CLASS(i, p) CLASS_AS(i, STRUCT, p)
+#define CLASS_OR_NULL(i, p) CLASS_AS(i, OPTIONS, p)
+#define LIST_(i, a, b, ...) list(i, a, b)
+#define LIST(i, ...) LIST_(i, __VA_ARGS__, NULL, 0)
+
+/* ---- the table: first each row as a function that returns what came of the call, as a number */
+
+#define CALL(name, ...) \
+    static double call_##name(void) { __VA_ARGS__ }
+#define MAKES(type, name, destroy, ...) \
+    CALL(name, type *made = name(__VA_ARGS__); destroy(made); return made != NULL;)
+#define TENSOR(name, ...) CALL(name, return name(__VA_ARGS__) != NULL;)
+#define CHILD(name, ...) CALL(name, return name(__VA_ARGS__) != NULL;)
+#define MODULE(name, ...) MAKES(luge_module, name, luge_module_destroy, __VA_ARGS__)
+#define OPTIM(name, ...) MAKES(luge_optim, name, luge_optim_destroy, __VA_ARGS__)
+#define SCHED(name, ...) MAKES(luge_sched, name, luge_sched_destroy, __VA_ARGS__)
+#define DATASET(name, ...) MAKES(luge_dataset, name, luge_dataset_destroy, __VA_ARGS__)
+#define LOADER(name, ...) MAKES(luge_loader, name, luge_loader_destroy, __VA_ARGS__)
+#define METER(name, ...) MAKES(luge_meter, name, luge_meter_destroy, __VA_ARGS__)
+#define STATUS(name, ...) CALL(name, return status_is_ok(name(__VA_ARGS__));)
+#define REFUSED(name, code, ...) CALL(name, return status_is_ok(name(__VA_ARGS__));)
+#define COUNT(name, ...) CALL(name, return name(__VA_ARGS__) ? 1 : 0;)
+#define VOID(name, ...) CALL(name, name(__VA_ARGS__); return 1;)
+#define OPENS(name, ...) CALL(name, luge_scope opened = name(__VA_ARGS__); luge_scope_exit(opened, NULL); return 1;)
+#define ENDS(name, ...) CALL(name, name(__VA_ARGS__); return 1;)
+#define READS(name, of_null, value) CALL(name, return (double)(value);)
+#define ASKS(name, on_error, value) CALL(name, return (double)(value);)
+#define ELSEWHERE(name)
+#include "tests/calls.def"
+
+/* Then as data. */
+#undef TENSOR
+#undef CHILD
+#undef MODULE
+#undef OPTIM
+#undef SCHED
+#undef DATASET
+#undef LOADER
+#undef METER
+#undef STATUS
+#undef REFUSED
+#undef COUNT
+#undef VOID
+#undef OPENS
+#undef ENDS
+#undef READS
+#undef ASKS
+#undef ELSEWHERE
+
+typedef enum behaviour { ACTS, IS_REFUSED, ACTS_SILENTLY, ENDS_OR_OPENS, READS_ONLY, ASKS_ONLY, NOT_TRIED } behaviour;
+typedef enum place { HERE, IN_BUILD, IN_GET } place;
+
+static const struct row {
+    const char *name;
+    double (*call)(void);
+    behaviour behaviour;
+    place place;
+    double otherwise;                     /* the result for NULL or on error; the code of a refusal */
+} rows[] = {
+#define ROW(name, behaviour, otherwise) {#name, call_##name, behaviour, WHERE, otherwise},
+#define TENSOR(name, ...) ROW(name, ACTS, 0)
+#define CHILD(name, ...) ROW(name, ACTS, 0)
+#define MODULE(name, ...) ROW(name, ACTS, 0)
+#define OPTIM(name, ...) ROW(name, ACTS, 0)
+#define SCHED(name, ...) ROW(name, ACTS, 0)
+#define DATASET(name, ...) ROW(name, ACTS, 0)
+#define LOADER(name, ...) ROW(name, ACTS, 0)
+#define METER(name, ...) ROW(name, ACTS, 0)
+#define STATUS(name, ...) ROW(name, ACTS, 0)
+#define REFUSED(name, code, ...) ROW(name, IS_REFUSED, code)
+#define COUNT(name, ...) ROW(name, ACTS, 0)
+#define VOID(name, ...) ROW(name, ACTS_SILENTLY, 1)
+#define OPENS(name, ...) ROW(name, ENDS_OR_OPENS, 1)
+#define ENDS(name, ...) ROW(name, ENDS_OR_OPENS, 1)
+#define READS(name, of_null, value) ROW(name, READS_ONLY, of_null)
+#define ASKS(name, on_error, value) ROW(name, ASKS_ONLY, on_error)
+#define ELSEWHERE(name) {#name, NULL, NOT_TRIED, HERE, 0},
+#include "tests/calls.def"
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+/* ---- what is expected */
+
+static const char first_error[] = "the first error";
+static int complaints;
+
+LUGE_PRINTF_LIKE(2, 3) static void complain(const struct row *r, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    char at[32] = "";
+    if (trial.wrong >= IS_NULL) snprintf(at, sizeof at, " as argument %d", trial.at);
+    print_error("%s: with %s%s: %s\n", r->name, wrong_name[trial.wrong], at, text);
+    ++complaints;
+}
+
+static bool same_number(double a, double b) { return a == b || (a != a && b != b); }
+
+/* Whether what is wrong here is an error for this function. */
+static bool must_fail(const struct row *r)
+{
+    if (trial.wrong == RIGHT) return r->behaviour == IS_REFUSED;
+    if (trial.wrong != IS_NULL) return true;
+    const argument kind = trial.arguments[trial.at];
+    return r->behaviour == IS_REFUSED || (kind != OPTIONAL && kind != OPTIONS);
+}
+
+static void check_error(const struct row *r, double result)
+{
+    luge_status wanted = trial.wrong == IS_NULL && r->behaviour != IS_REFUSED ? LUGE_ERR_ARGUMENT : luge_error();
+    if (r->behaviour == IS_REFUSED && trial.wrong <= IS_NULL) wanted = (luge_status)r->otherwise;
+    if (luge_ok()) {
+        complain(r, "no error");
+    } else if (luge_error() != wanted || luge_error_text()[0] == '\0') {
+        complain(r, "error %d '%s'", (int)luge_error(), luge_error_text());
+    }
+    const double otherwise = r->behaviour == IS_REFUSED ? 0 : r->otherwise;
+    if (!same_number(result, otherwise)) complain(r, "gives %g, not %g", result, otherwise);
+}
+
+static void check_success(const struct row *r, double result, double right)
+{
+    if (!luge_ok()) complain(r, "error %d '%s'", (int)luge_error(), luge_error_text());
+    if (trial.wrong == RIGHT && r->behaviour == ACTS && result != 1) complain(r, "gives nothing");
+    if (trial.wrong != IS_NULL) return;
+    const double wanted = r->behaviour == READS_ONLY ? r->otherwise : right;
+    if (!same_number(result, wanted)) complain(r, "gives %g, not %g", result, wanted);
+}
+
+static void check_standing(const struct row *r, double result, double right)
+{
+    if (luge_error() != LUGE_ERR_TIMEOUT || strstr(luge_error_text(), first_error) == NULL)
+        complain(r, "the error became %d '%s'", (int)luge_error(), luge_error_text());
+    const double wanted = r->behaviour == ACTS || r->behaviour == IS_REFUSED ? 0 : right;
+    if (!same_number(result, wanted)) complain(r, "gives %g, not %g", result, wanted);
+}
+
+static void check_unchanged(const struct row *r, uint64_t state, luge_live_counts live)
+{
+    if (trial.owned) return;              /* end_world looks for leftovers */
+    if (state_of_world() != state) complain(r, "something changed");
+    luge_live_counts now = luge_live();
+    /* A call that may try may make room for what it then does not add. */
+    if (trial.wrong != STANDING) now.host_bytes = live.host_bytes;
+    if (now.tensors != live.tensors || now.storages != live.storages || now.nodes != live.nodes ||
+        now.objects != live.objects || now.host_bytes != live.host_bytes)
+        complain(r, "left %d tensors, %d storages, %d nodes, %d objects, %d bytes", (int)(now.tensors - live.tensors),
+                 (int)(now.storages - live.storages), (int)(now.nodes - live.nodes), (int)(now.objects - live.objects),
+                 (int)(now.host_bytes - live.host_bytes));
+}
+
+/* Makes the call in a world of its own; in a callback, if that is the place. Returns the result. */
+static double call_and_check(const struct row *r, double right)
+{
+    const luge_live_counts live = luge_live();
+    const uint64_t state = state_of_world();
+    luge_scope scope = luge_scope_enter("");
+    if (trial.wrong == STANDING) luge_fail(LUGE_ERR_TIMEOUT, "%s", first_error);
+    const double result = r->call();
+    const bool failed = !luge_ok();
+    if (trial.wrong == STANDING) {
+        check_standing(r, result, right);
+    } else if (must_fail(r)) {
+        check_error(r, result);
+    } else {
+        check_success(r, result, right);
+    }
+    if (trial.status_lies) complain(r, "returns another status than luge_error()");
+    luge_error_clear();
+    luge_scope_exit(scope, NULL);
+    if (failed) check_unchanged(r, state, live);
+    return result;
+}
+
+/* ---- the places that a call is made in */
+
+static const struct row *row_now;
+static double right_now, result_now;
+
+static void call_in_build(luge_module *self, void *state)
+{
+    (void)state;
+    w.self = self;
+    result_now = call_and_check(row_now, right_now);
+}
+
+static luge_status call_in_get(int64_t index, luge_rng *rng, luge_sample *sample, void *user)
+{
+    (void)index, (void)user;
+    w.rng = rng;
+    w.sample = sample;
+    result_now = call_and_check(row_now, right_now);
+    return luge_fail(LUGE_ERR_CALLBACK, "no more is wanted");
+}
+
+static double call_in_place(const struct row *r, double right)
+{
+    if (r->place == HERE) return call_and_check(r, right);
+    row_now = r;
+    right_now = right;
+    if (r->place == IN_BUILD) {
+        luge_module_destroy(luge_module_create(&(luge_module_class){.name = "Trial", .build = call_in_build}, NULL));
+    } else {
+        luge_rng rng = lg_rng_of_sample(1, 0, 0);
+        luge_dataset dataset = {.type = {.size = 1, .get = call_in_get}};
+        lg_slot slot = {0};
+        lg_slot_reset(&slot, 1);
+        lg_slot_fill(&slot, &dataset, 0, 0, &rng);
+        lg_slot_release(&slot);
+    }
+    luge_error_clear();
+    return result_now;
+}
+
+/* `arguments`: learned by the call. */
+static double try_one(const struct row *r, wrong how, int at, double right, argument arguments[MAX_ARGUMENTS])
+{
+    const luge_live_counts before = luge_live();
+    luge_scope scope = make_world();
+    trial = (struct trial){.wrong = how, .at = at};
+    const double result = call_in_place(r, right);
+    end_world(scope);
+    const luge_live_counts after = luge_live();
+    if (after.tensors != before.tensors || after.nodes != before.nodes || after.objects != before.objects ||
+        after.host_bytes != before.host_bytes)
+        complain(r, "in the end %d tensors, %d nodes, %d objects, %d bytes are left", (int)(after.tensors - before.tensors),
+                 (int)(after.nodes - before.nodes), (int)(after.objects - before.objects),
+                 (int)(after.host_bytes - before.host_bytes));
+    memcpy(arguments, trial.arguments, sizeof trial.arguments);
+    return result;
+}
+
+/* ---- tests */
+
+static bool can_be(argument kind, wrong how)
+{
+    switch (how) {
+    case IS_NULL: return kind != NO_ARGUMENT && kind != LIST_ARGUMENT;
+    case IS_NONE: return kind == TENSOR_ARGUMENT;
+    case FIRST_RESERVED:
+    case LAST_RESERVED: return kind == OPTIONS || kind == STRUCT;
+    case NULL_ITEM: return kind == LIST_ARGUMENT || kind == MODULES;
+    case NO_ITEMS:
+    case NONE_ITEM:
+    case NEGATIVE_COUNT: return kind == LIST_ARGUMENT;
+    default: return false;
+    }
+}
+
+static void every_call_in_every_way(void **state)
+{
+    (void)state;
+    complaints = 0;
+    end_world(make_world());              /* what is made on first use */
+    int tried = 0;
+    for (int i = 0; i < ROWS; ++i) {
+        argument arguments[MAX_ARGUMENTS], unused[MAX_ARGUMENTS];
+        if (rows[i].behaviour == NOT_TRIED) continue;
+        const double right = try_one(&rows[i], RIGHT, -1, 0, arguments);
+        try_one(&rows[i], STANDING, -1, right, unused);
+        for (int at = 0; at < MAX_ARGUMENTS; ++at) {
+            for (wrong how = IS_NULL; how <= NEGATIVE_COUNT; ++how) {
+                if (!can_be(arguments[at], how)) continue;
+                try_one(&rows[i], how, at, right, unused);
+                ++tried;
+            }
+        }
+    }
+    print_message("%d functions, %d wrong arguments\n", (int)ROWS, tried);
+    assert_int_equal(complaints, 0);
+    assert_true(tried > ROWS);
+}
+
+static void every_function_is_listed(void **state)
+{
+    (void)state;
+    static const char *const declared[] = {
+#define FUNCTION(name) #name,
+#include "public_functions.inc"
+    };
+    const int count = sizeof declared / sizeof declared[0];
+    int missed = 0;
+    for (int i = 0; i < count; ++i) {
+        int times = 0;
+        for (int k = 0; k < ROWS; ++k) times += strcmp(rows[k].name, declared[i]) == 0;
+        if (times != 1) print_error("%s: %d rows in calls.def, not 1\n", declared[i], times);
+        missed += times != 1;
+    }
+    assert_int_equal(missed, 0);
+    assert_int_equal(count, ROWS);
+}
+
+/* ---- files that functions read */
+
+static void write_file(const char *name, const unsigned char *bytes, size_t count)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, count, f), count);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_files(void **state)
+{
+    static const unsigned char images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8},
+                               labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 1, 0};
+    assert_non_null(mkdtemp(directory));
+    write_file("train-images-idx3-ubyte", images, sizeof images);
+    write_file("train-labels-idx1-ubyte", labels, sizeof labels);
+    luge_scope scope = make_world();
+    assert_int_equal(luge_module_save(w.net, w.saved), LUGE_OK);
+    end_world(scope);
+    return live_begin(state);
+}
+
+static int remove_files(void **state)
+{
+    static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "saved.safetensors",
+                                        "new.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        unlink(path);
+    }
+    const bool empty = rmdir(directory) == 0; /* and so no temporary file was forgotten */
+    return live_end(state) != 0 || !empty;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_function_is_listed),
+        cmocka_unit_test_setup_teardown(every_call_in_every_way, make_files, remove_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
