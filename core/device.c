@@ -144,5 +144,6 @@ luge_status luge_set_default_device(luge_device device)
 luge_status luge_device_sync(luge_device device)
 {
     lg_device *d = lg_device_get(device);
-    return d == NULL ? lg_error() : d->backend->sync(d);
+    if (d != NULL) d->backend->sync(d); /* waits while an error stands, too */
+    return lg_error();
 }

@@ -68,7 +68,7 @@ double luge_meter_mean(luge_meter *meter)
 
 void luge_meter_reset(luge_meter *meter)
 {
-    if (meter == NULL) return;
+    if (meter == NULL || !lg_ok()) return;
     luge_release(meter->sum);
     meter->sum = NULL;
     meter->weight = 0;
@@ -77,7 +77,7 @@ void luge_meter_reset(luge_meter *meter)
 void luge_meter_destroy(luge_meter *meter)
 {
     if (meter == NULL) return;
-    luge_meter_reset(meter);
+    luge_release(meter->sum);
     lg_count_object(-1);
     lg_free(meter);
 }

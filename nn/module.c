@@ -296,9 +296,7 @@ luge_status lg_module_add_shared(luge_module *self, const char *name, luge_tenso
         return lg_fail(LUGE_ERR_ARGUMENT, "%s: the elements of tensor %s have gaps between them: take luge_clone of it",
                        what, name);
     }
-    if (add_slot(&self->params, name, luge_retain(leaf)) != LUGE_OK) return lg_error();
-    lg_set_requires_grad(leaf, true);
-    return LUGE_OK;
+    return add_slot(&self->params, name, luge_retain(leaf));
 }
 
 /* ---- children */

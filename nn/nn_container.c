@@ -82,5 +82,7 @@ luge_module *luge_nn_params(luge_list tensors)
         snprintf(name, sizeof name, "%d", i);
         lg_module_add_shared(m, name, tensors.items[i]);
     }
-    return lg_module_finish(m);
+    m = lg_module_finish(m);
+    for (int i = 0; m != NULL && i < m->params.count; ++i) lg_set_requires_grad(m->params.slot[i].tensor, true);
+    return m;
 }
