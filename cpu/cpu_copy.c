@@ -1,14 +1,17 @@
 /* Moving elements: cast, copy, fill, and what is made of them: cat, pad, slice_backward. */
 #include <string.h>
 #include "core/pool.h"
+#include "core/thread.h"
 #include "cpu/cpu.h"
+#include "cpu/cpu_copy.h"
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
 
 enum {
     GRAIN = 65536, /* elements worth a thread */
-    TILE = 16      /* of a transposition: a cache line of 4-byte elements */
+    TILE = 32,     /* of a transposition: whole cache lines on both sides */
+    WORTH_STRAIGHTENING = 16384
 };
 
 /* ---- transposition: `to` runs along one axis in memory, `from` along another. Tiles are read along
@@ -68,23 +71,52 @@ static void transpose_slice(int64_t slice, void *data)
     }
 }
 
-/* Copies if this is a transposition; else false. */
-static bool transpose(luge_tensor *to, luge_tensor *from)
+/* Fills in the iteration and the axis; false if there is nothing to gain by tiles. */
+static bool find_transposition(transposition *t, luge_tensor *to, luge_tensor *from)
 {
-    transposition t = {.to = lg_data(to), .from = lg_data(from), .size = lg_element_size(to), .count = 1};
-    lg_iter_init(&t.it, &to->shape, 2, (luge_tensor *[]){to, from});
-    if (t.it.stride[0][0] != 1 || t.it.stride[1][0] <= 1) return false;
-    for (int axis = 1; axis < t.it.rank; ++axis)
-        if (t.it.stride[1][axis] == 1) t.axis = axis;
-    if (t.axis == 0 || t.it.size[t.axis] < TILE / 4) return false;
-    for (int axis = 0; axis < t.it.rank; ++axis) {
-        int64_t step = axis == 0 || axis == t.axis ? TILE : 1;
-        t.tiles[axis] = (t.it.size[axis] + step - 1) / step;
-        t.count *= t.tiles[axis];
+    t->axis = 0;
+    lg_iter_init(&t->it, &to->shape, 2, (luge_tensor *[]){to, from});
+    if (t->it.stride[0][0] != 1 || t->it.stride[1][0] <= 1) return false;
+    for (int axis = 1; axis < t->it.rank; ++axis)
+        if (t->it.stride[1][axis] == 1) t->axis = axis;
+    return t->axis > 0 && t->it.size[t->axis] >= TILE / 4;
+}
+
+static void transpose(transposition *t, luge_tensor *to, luge_tensor *from)
+{
+    t->to = lg_data(to);
+    t->from = lg_data(from);
+    t->size = lg_element_size(to);
+    t->count = 1;
+    for (int axis = 0; axis < t->it.rank; ++axis) {
+        int64_t step = axis == 0 || axis == t->axis ? TILE : 1;
+        t->tiles[axis] = (t->it.size[axis] + step - 1) / step;
+        t->count *= t->tiles[axis];
     }
-    t.slices = lg_slices(t.count, GRAIN / (TILE * TILE));
-    lg_parallel(t.slices, transpose_slice, &t);
-    return true;
+    t->slices = lg_slices(t->count, GRAIN / (TILE * TILE));
+    lg_parallel(t->slices, transpose_slice, t);
+}
+
+luge_status lg_straighten(lg_straight *s, const lg_call *call, luge_tensor **t)
+{
+    luge_tensor *out = call->out[0], *from = *t;
+    transposition plan;
+    s->used = from->numel >= WORTH_STRAIGHTENING && lg_strides_are_dense(&out->shape, out->stride) &&
+              lg_shape_equal(&from->shape, &out->shape) && find_transposition(&plan, out, from);
+    if (!s->used) return LUGE_OK;
+    void *memory = lg_scratch_open(&s->scratch, call->device, from->numel * (int64_t)lg_element_size(from));
+    if (memory == NULL) return lg_error();
+    s->storage = (lg_storage){.device = call->device, .data = memory};
+    s->tensor = (luge_tensor){.dtype = from->dtype, .storage = &s->storage, .numel = from->numel, .shape = from->shape};
+    memcpy(s->tensor.stride, out->stride, sizeof out->stride);
+    transpose(&plan, &s->tensor, from);
+    *t = &s->tensor;
+    return LUGE_OK;
+}
+
+void lg_straight_close(lg_straight *s)
+{
+    if (s->used) lg_scratch_close(&s->scratch);
 }
 
 /* ---- copy and cast */
@@ -109,7 +141,11 @@ static void copy_tensor(luge_tensor *to, luge_tensor *from)
 {
     if (to->numel == 0) return;
     bool same = to->dtype == from->dtype;
-    if (same && transpose(to, from)) return;
+    transposition plan;
+    if (same && find_transposition(&plan, to, from)) {
+        transpose(&plan, to, from);
+        return;
+    }
     copy_work w = {same ? NULL : LG_ISA_PICK(lg_converts)->to_from[to->dtype][from->dtype], lg_element_size(to)};
     lg_each_piece(2, (luge_tensor *[]){to, from}, 0, GRAIN, copy_piece, &w);
 }

@@ -2,6 +2,7 @@
  * cpu/simd/map_*.c for dense arrays of the type that computes; here tensors are cut into pieces for
  * them, and halves converted on the way. */
 #include "cpu/cpu.h"
+#include "cpu/cpu_copy.h"
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
@@ -55,6 +56,20 @@ static bool same_lane(const lg_call *call, lg_op_id id, lg_lane lane)
     return true;
 }
 
+/* Walks the tensors, the output first, together. */
+static luge_status walk(const lg_call *call, luge_tensor **tensor, bool halves, int64_t grain, const map_work *w)
+{
+    lg_straight straight[LG_PIECES_MAX - 1];
+    luge_status status = LUGE_OK;
+    int n = 0;
+    for (; n < call->n_in && status == LUGE_OK; ++n) status = lg_straighten(&straight[n], call, &tensor[n + 1]);
+    if (status != LUGE_OK) --n; /* nothing to close of the last */
+    if (status == LUGE_OK)
+        lg_each_piece(call->n_in + 1, tensor, halves ? LG_BLOCK : 0, grain, halves ? map_halves : map_piece, w);
+    for (int k = 0; k < n; ++k) lg_straight_close(&straight[k]);
+    return status;
+}
+
 /* Elements worth a thread: fewer where the C library computes them one by one. */
 static int64_t grain_of(lg_lane lane) { return lane == LG_LANE_F64 ? 4096 : 32768; }
 
@@ -79,8 +94,7 @@ static int map(const lg_call *call, lg_op_id id)
         w.to_f32[k] = convert->to_from[LUGE_F32][dtype];
         halves = true;
     }
-    lg_each_piece(call->n_in + 1, tensor, halves ? LG_BLOCK : 0, grain_of(lane), halves ? map_halves : map_piece, &w);
-    return LUGE_OK;
+    return (int)walk(call, tensor, halves, grain_of(lane), &w);
 }
 
 /* ---- the kernels */
