@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What quickstart and check share: finding out what is missing, installing it, building. Sourced by bash.
 
 needed=()
