@@ -21,6 +21,11 @@ typedef struct lg_reduce_attrs {
     double number;         /* norm: p; var: correction */
 } lg_reduce_attrs;
 
+typedef struct lg_scan_attrs {
+    int axis;
+    bool reverse; /* from the other end */
+} lg_scan_attrs;
+
 typedef struct lg_conv2d_attrs {
     int64_t stride[2], padding_before[2], padding_after[2], dilation[2], groups;
     luge_shape in_shape, weight_shape;    /* filled by conv2d's infer caller, read by the backward ops */

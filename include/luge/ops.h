@@ -69,6 +69,10 @@ LUGE_API luge_tensor *luge_norm(luge_tensor *a, double p, luge_axes axes);
 /** Index of the largest element along an axis, the first of equal ones; i64. PyTorch: argmax. */
 LUGE_API luge_tensor *luge_argmax(luge_tensor *a, int axis);
 
+/** Sums along an axis up to and with each element, in row-major order; integers and bool become i64.
+ *  PyTorch: cumsum. */
+LUGE_API luge_tensor *luge_cumsum(luge_tensor *a, int axis);
+
 /* ---- products */
 
 /** Matrix product of the last two axes, [..., n, k] x [..., k, m]; earlier axes broadcast; 1-D inputs

@@ -114,6 +114,8 @@ def reductions():
     case("norm_inf", lambda a: torch.linalg.vector_norm(a, float("inf"), (2,)), uniform(x))
     case("max_ties", lambda a: a.amax((1,)), torch.tensor([[2.0, 2, 1], [3, 3, 3], [0, 1, 0]]))
     case("argmax", lambda a: a.argmax(1), uniform(x))
+    for d in (0, 1, -1):
+        case(f"cumsum_{d}", lambda a: a.cumsum(d), uniform(x))
     case("sum_integer", lambda a: a.sum((1,)), torch.randint(-5, 5, (3, 4)))
 
 
