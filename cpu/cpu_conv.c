@@ -225,7 +225,7 @@ int lg_cpu_conv2d(const lg_call *call)
         .out_column = y->stride[3],
     };
     if (!lg_windows_plan(&v.in, x, lg_conv_axis_of(a, 0), lg_conv_axis_of(a, 1), PIXELS)) return LG_DECLINED;
-    return correlate(call->device, &v);
+    return (int)correlate(call->device, &v);
 }
 
 /* ---- conv2d_backward_input: g [N, K, H', W'], weight -> gx [N, C, H, W] */
@@ -276,7 +276,7 @@ int lg_cpu_conv2d_backward_input(const lg_call *call)
             };
             if (!lg_windows_plan(&v.in, g, phase_of(&h, i), phase_of(&w, j), PIXELS)) return LG_DECLINED;
             const luge_status status = correlate(call->device, &v);
-            if (status != LUGE_OK) return status;
+            if (status != LUGE_OK) return (int)status;
         }
     }
     return LUGE_OK;

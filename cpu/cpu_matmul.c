@@ -36,7 +36,7 @@ int lg_cpu_matmul(const lg_call *call)
         .c_row = c->stride[row],
     };
     add_batch(&g, a, b, c);
-    return lg_gemm_run(call->device, &g);
+    return (int)lg_gemm_run(call->device, &g);
 }
 
 /* x [n, in], weight [out, in], [bias [out]] -> [n, out] */
@@ -61,5 +61,5 @@ int lg_cpu_linear(const lg_call *call)
         .c_row = y->stride[0],
         .bias_step = bias == NULL ? 0 : bias->stride[0],
     };
-    return lg_gemm_run(call->device, &g);
+    return (int)lg_gemm_run(call->device, &g);
 }
