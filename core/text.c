@@ -38,7 +38,7 @@ static void add(text *out, const char *piece)
 static void write_float(char number[NUMBER_TEXT], double value)
 {
     if (isnan(value) || isinf(value)) {
-        strcpy(number, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+        snprintf(number, NUMBER_TEXT, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
         return;
     }
     char local[NUMBER_TEXT];
@@ -60,7 +60,7 @@ static void add_value(text *out, const void *element, luge_dtype dtype)
     if (lg_is_float(dtype)) {
         write_float(number, lg_load_f64(element, dtype));
     } else if (dtype == LUGE_BOOL) {
-        strcpy(number, lg_load_i64(element, dtype) != 0 ? "true" : "false");
+        snprintf(number, NUMBER_TEXT, "%s", lg_load_i64(element, dtype) != 0 ? "true" : "false");
     } else {
         snprintf(number, sizeof number, "%" PRId64, lg_load_i64(element, dtype));
     }
