@@ -43,7 +43,8 @@
 #define RELU(x) ((x) <= 0 ? R(0) : (x))
 #define MAXIMUM(a, b) LG_OF_REAL(lg_maximum)(a, b)
 #define MINIMUM(a, b) LG_OF_REAL(lg_minimum)(a, b)
-#define CLAMP(x, low, high) ((((x) > (high)) | ((low) > (high))) ? (real)(high) : (x) < (low) ? (real)(low) : (x))
+#define CUT_TOP(x, high) ((x) > (high) ? (real)(high) : (real)(x))
+#define CLAMP(x, low, high) ((x) < (low) ? CUT_TOP(low, high) : CUT_TOP(x, high))
 
 #endif
 
