@@ -1,118 +1,165 @@
-/* softmax, log_softmax and their gradients, row by row along the axis (cpu/simd/rows.h). Rows that are
- * not dense in memory go through buffers. */
+/* softmax, log_softmax and their gradients, in panels of rows (cpu/simd/softmax.h). Rows are dense in
+ * memory, or side by side; what is neither is copied first. */
+#include <luge/tensor.h>
+#include <string.h>
+#include "core/iter.h"
 #include "core/pool.h"
+#include "core/thread.h"
 #include "cpu/cpu.h"
-#include "cpu/scratch.h"
-#include "cpu/simd/rows.h"
+#include "cpu/panel.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
 
-enum { GRAIN = 1 << 13, TENSORS = 3 }; /* elements per slice, at least */
+enum { GRAIN = 8192, MAX_TENSORS = 3 }; /* elements worth a thread; inputs and output */
 
-/* Rows of one shape in several tensors, the last of which is written. */
 typedef struct softmax_work {
-    const luge_tensor *tensor[TENSORS];
-    int tensors, axis;
-    int64_t length, rows, slices, size;
-    bool plain;                  /* row r begins at r * length in every tensor */
-    void (*forward)(int64_t n, const void *x, void *y);
-    void (*backward)(int64_t n, const void *g, const void *y, void *gx);
-    char *buffers;               /* `tensors` rows a thread */
+    lg_panel_fn kernel;
+    lg_iter it;                  /* over the rows: the output first, then the inputs */
+    char *data[MAX_TENSORS];
+    int64_t step[MAX_TENSORS];   /* along a row */
+    int64_t n, size;             /* elements of a row; bytes of an element */
+    bool side_by_side;
+    int64_t room, panels, slices; /* rows of a panel; panels in all, if none is cut off */
 } softmax_work;
 
-/* Where row `row` begins, in elements. */
-static int64_t row_start(const softmax_work *w, const luge_tensor *t, int64_t row)
+static char *row_at(const softmax_work *w, int k, const lg_cursor *c) { return w->data[k] + c->offset[k] * w->size; }
+
+/* Rows that lie side by side are columns as they are. */
+static void run_columns(const softmax_work *w, const lg_cursor *c, int64_t rows)
 {
-    int64_t start = 0;
-    if (w->plain) return row * w->length;
-    for (int i = t->shape.rank - 1; i >= 0 && row > 0; --i) {
-        if (i == w->axis) continue;
-        start += row % t->shape.dim[i] * t->stride[i];
-        row /= t->shape.dim[i];
+    lg_panel p = {.lines = w->n, .width = rows, .last = rows, .out = row_at(w, 0, c), .out_step = w->step[0]};
+    for (int k = 1; k < w->it.n; ++k) {
+        p.in[k - 1] = row_at(w, k, c);
+        p.in_step[k - 1] = w->step[k];
     }
-    return start;
+    w->kernel(&p);
 }
 
-static void work_on_row(const softmax_work *w, int64_t row, char *buffer)
+static void run_long_row(const softmax_work *w, const lg_cursor *c)
 {
-    char *at[TENSORS], *dense[TENSORS];
-    int64_t step[TENSORS];
-    for (int k = 0; k < w->tensors; ++k) {
-        const luge_tensor *t = w->tensor[k];
-        step[k] = w->length == 1 ? 1 : t->stride[w->axis];
-        at[k] = (char *)lg_data(t) + row_start(w, t, row) * w->size;
-        dense[k] = step[k] == 1 ? at[k] : buffer + k * w->length * w->size;
-        if (step[k] != 1 && k < w->tensors - 1) lg_copy_run(dense[k], 1, at[k], step[k], w->length, (size_t)w->size);
-    }
-    if (w->forward != NULL)
-        w->forward(w->length, dense[0], dense[1]);
-    else
-        w->backward(w->length, dense[0], dense[1], dense[2]);
-    const int last = w->tensors - 1;
-    if (step[last] != 1) lg_copy_run(at[last], step[last], dense[last], 1, w->length, (size_t)w->size);
+    lg_panel p = lg_panel_of_row(w->n);
+    for (int k = 1; k < w->it.n; ++k) p.in[k - 1] = row_at(w, k, c);
+    p.out = row_at(w, 0, c);
+    w->kernel(&p);
 }
 
-static void softmax_slice(int64_t slice, void *work)
+static void run_short_rows(const softmax_work *w, const lg_cursor *c, int64_t rows)
 {
-    const softmax_work *w = work;
-    char *buffer = w->buffers + lg_pool_thread() * w->tensors * w->length * w->size;
-    const int64_t end = lg_slice_begin(w->rows, w->slices, slice + 1);
-    for (int64_t row = lg_slice_begin(w->rows, w->slices, slice); row < end; ++row) work_on_row(w, row, buffer);
+    lg_panel_tile tile[MAX_TENSORS - 1];
+    lg_panel p = lg_panel_of_tile(w->n, rows);
+    const bool f64 = w->size == sizeof(double);
+    for (int k = 1; k < w->it.n; ++k) {
+        lg_panel_gather(&tile[k - 1], row_at(w, k, c), w->it.stride[k][0], w->n, rows, f64);
+        p.in[k - 1] = tile[k - 1].memory;
+    }
+    p.out = tile[0].memory;
+    w->kernel(&p);
+    lg_panel_scatter(row_at(w, 0, c), w->it.stride[0][0], &tile[0], w->n, rows, f64);
 }
 
-/* w has its functions. */
-static int run(const lg_call *call, softmax_work *w)
+static void softmax_slice(int64_t slice, void *data)
 {
-    const lg_axis_attrs *a = call->attrs;
-    const luge_tensor *y = call->out[0];
-    if (y->dtype != LUGE_F32 && y->dtype != LUGE_F64) return LG_DECLINED;
-    w->tensors = call->n_in + 1;
-    w->axis = a->axis;
-    w->size = (int64_t)lg_element_size(y);
-    w->length = y->shape.rank == 0 ? 1 : y->shape.dim[a->axis];
-    w->rows = y->numel / w->length;
-    w->slices = lg_slices(w->rows, GRAIN / w->length);
-    w->plain = a->axis >= y->shape.rank - 1;
-    bool dense = true;
-    for (int k = 0; k < w->tensors; ++k) {
-        const luge_tensor *t = w->tensor[k] = k < call->n_in ? call->in[k] : y;
-        w->plain = w->plain && lg_is_contiguous(t);
-        dense = dense && (w->length == 1 || t->stride[a->axis] == 1);
+    const softmax_work *w = data;
+    int64_t row = lg_slice_begin(w->panels, w->slices, slice) * w->room;
+    int64_t end = lg_slice_begin(w->panels, w->slices, slice + 1) * w->room;
+    if (end > w->it.numel) end = w->it.numel;
+    lg_cursor c;
+    lg_cursor_set(&c, &w->it, row);
+    while (row < end) {
+        int64_t rows = w->it.size[0] - c.index[0];
+        if (rows > w->room) rows = w->room;
+        if (rows > end - row) rows = end - row;
+        if (w->side_by_side) {
+            run_columns(w, &c, rows);
+        } else if (w->room == 1) {
+            run_long_row(w, &c);
+        } else {
+            run_short_rows(w, &c, rows);
+        }
+        row += rows;
+        lg_cursor_move(&c, &w->it, rows);
     }
-    lg_scratch scratch;
-    const int64_t row_bytes = lg_scratch_times(w->length, w->tensors * w->size);
-    w->buffers = lg_scratch_open(&scratch, call->device, dense ? 0 : lg_scratch_times(lg_pool_threads(), row_bytes));
-    if (w->buffers == NULL) return LUGE_ERR_OUT_OF_MEMORY;
+}
+
+/* ---- setting up */
+
+/* A stand-in for t that has the first element of each row only. */
+static luge_tensor rows_of(const luge_tensor *t, int axis)
+{
+    luge_tensor r = {.dtype = t->dtype, .storage = t->storage, .offset = t->offset, .shape = t->shape};
+    memcpy(r.stride, t->stride, sizeof r.stride);
+    if (r.shape.rank > 0) r.shape.dim[axis] = 1;
+    return r;
+}
+
+static void lay_out(softmax_work *w, int n, luge_tensor *const *tensor, int axis)
+{
+    luge_tensor rows[MAX_TENSORS], *pointer[MAX_TENSORS];
+    for (int k = 0; k < n; ++k) {
+        rows[k] = rows_of(tensor[k], axis);
+        pointer[k] = &rows[k];
+        w->data[k] = lg_data(tensor[k]);
+        w->step[k] = w->n > 1 ? tensor[k]->stride[axis] : 1;
+    }
+    lg_iter_init(&w->it, &rows[0].shape, n, pointer);
+    w->side_by_side = w->step[0] != 1;
+}
+
+/* Whether tensor k has its rows as the output has them. */
+static bool fits(const softmax_work *w, int k)
+{
+    return w->side_by_side ? w->it.stride[k][0] == 1 : w->step[k] == 1;
+}
+
+static luge_tensor *laid_out_like(const lg_call *call, luge_tensor *t)
+{
+    luge_tensor *copy = lg_tensor_create(call->device, t->dtype, &t->shape, call->out[0]->stride);
+    if (copy != NULL) lg_cpu_copy(&(lg_call){.n_in = 1, .n_out = 1, .in = &t, .out = {copy}});
+    return copy;
+}
+
+static void run_rows(softmax_work *w)
+{
+    w->room = w->side_by_side ? LG_PANEL : lg_panel_room(w->n);
+    w->panels = (w->it.numel + w->room - 1) / w->room;
+    w->slices = lg_slices(w->panels, GRAIN / (w->room * w->n));
     lg_parallel(w->slices, softmax_slice, w);
-    lg_scratch_close(&scratch);
-    return LUGE_OK;
 }
 
-static const lg_row_kernels *kernels_of(const lg_call *call)
+static int run(const lg_call *call, lg_panel_fn kernel)
 {
-    return &LG_ISA_PICK(lg_rows)->of[call->out[0]->dtype == LUGE_F64];
+    const int axis = ((const lg_axis_attrs *)call->attrs)->axis, n = call->n_in + 1;
+    luge_tensor *y = call->out[0], *tensor[MAX_TENSORS] = {y}, *copy[MAX_TENSORS] = {NULL};
+    softmax_work w = {.kernel = kernel, .size = (int64_t)lg_element_size(y)};
+    if (kernel == NULL) return LG_DECLINED;
+    w.n = y->shape.rank == 0 ? 1 : y->shape.dim[axis];
+    for (int k = 1; k < n; ++k) tensor[k] = call->in[k - 1];
+    lay_out(&w, n, tensor, axis);
+    if (!fits(&w, 0)) return LG_DECLINED;
+
+    luge_status status = LUGE_OK;
+    for (int k = 1; k < n && status == LUGE_OK; ++k) {
+        if (fits(&w, k)) continue;
+        tensor[k] = copy[k] = laid_out_like(call, tensor[k]);
+        if (copy[k] == NULL) status = lg_error();
+    }
+    if (status == LUGE_OK) {
+        lay_out(&w, n, tensor, axis);
+        run_rows(&w);
+    }
+    for (int k = 1; k < n; ++k) luge_release(copy[k]);
+    return (int)status;
 }
 
-int lg_cpu_softmax(const lg_call *call)
+/* The kernels for the type of the output; all NULL if there are none. */
+static const lg_softmax_kernels *kernels_of(const lg_call *call)
 {
-    softmax_work w = {.forward = kernels_of(call)->softmax};
-    return run(call, &w);
+    static const lg_softmax_kernels none;
+    const luge_dtype d = call->out[0]->dtype;
+    return d == LUGE_F32 || d == LUGE_F64 ? &LG_ISA_PICK(lg_softmaxes)->of[d == LUGE_F64] : &none;
 }
 
-int lg_cpu_log_softmax(const lg_call *call)
-{
-    softmax_work w = {.forward = kernels_of(call)->log_softmax};
-    return run(call, &w);
-}
-
-int lg_cpu_softmax_backward(const lg_call *call)
-{
-    softmax_work w = {.backward = kernels_of(call)->softmax_backward};
-    return run(call, &w);
-}
-
-int lg_cpu_log_softmax_backward(const lg_call *call)
-{
-    softmax_work w = {.backward = kernels_of(call)->log_softmax_backward};
-    return run(call, &w);
-}
+int lg_cpu_softmax(const lg_call *call) { return run(call, kernels_of(call)->softmax); }
+int lg_cpu_log_softmax(const lg_call *call) { return run(call, kernels_of(call)->log_softmax); }
+int lg_cpu_softmax_backward(const lg_call *call) { return run(call, kernels_of(call)->softmax_backward); }
+int lg_cpu_log_softmax_backward(const lg_call *call) { return run(call, kernels_of(call)->log_softmax_backward); }
