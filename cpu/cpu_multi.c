@@ -13,9 +13,9 @@
 #include "cpu/strided.h"
 
 enum {
-    GRAIN = 1 << 15,      /* elements of a slice at least */
-    MAX_SLICES = 256,     /* lg_slices's */
-    CHUNK = 1024          /* elements that are gathered or converted at a time */
+    GRAIN = 1 << 15,  /* elements of a slice at least */
+    MAX_SLICES = 256, /* lg_slices's */
+    CHUNK = 1024      /* elements that are gathered or converted at a time */
 };
 
 /* A sum of squares as scale^2 * sum, so that f64 gradients may be as large and small as they like. */
@@ -26,8 +26,8 @@ typedef struct squares {
 typedef struct pass {
     const lg_multi *work;
     int64_t elements, slices;
-    double factor;                  /* CLIP_NORM's */
-    squares part[MAX_SLICES];       /* NORM's */
+    double factor;            /* CLIP_NORM's */
+    squares part[MAX_SLICES]; /* NORM's */
 } pass;
 
 /* ---- chunks */
@@ -35,15 +35,21 @@ typedef struct pass {
 /* Elements [from, from + n) of one item, as dense arrays of the type that computes. */
 typedef struct chunk {
     const lg_multi_item *item;
-    const lg_update *update;        /* of steps */
+    const lg_update *update; /* of steps */
     const lg_multi_table *table;
     int64_t from, n;
     void *grad;
 } chunk;
 
-static bool is_step(lg_multi_kind kind) { return kind <= LG_MULTI_ADAMW; }
+static bool is_step(lg_multi_kind kind)
+{
+    return kind <= LG_MULTI_ADAMW;
+}
 
-static bool writes_grad(lg_multi_kind kind) { return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE; }
+static bool writes_grad(lg_multi_kind kind)
+{
+    return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE;
+}
 
 static void *element(const luge_tensor *t, int64_t i)
 {
@@ -55,7 +61,10 @@ static void convert(int64_t n, void *to, luge_dtype to_dtype, const void *from, 
     LG_ISA_PICK(lg_converts)->to_from[to_dtype][from_dtype](n, to, from);
 }
 
-static luge_dtype compute_type(luge_dtype d) { return d == LUGE_F64 ? LUGE_F64 : LUGE_F32; }
+static luge_dtype compute_type(luge_dtype d)
+{
+    return d == LUGE_F64 ? LUGE_F64 : LUGE_F32;
+}
 
 /* f16 and bf16 parameters are rounded once a step; everything else stays in f32. */
 static void step_chunk(const lg_multi *work, const chunk *c)
@@ -68,7 +77,7 @@ static void step_chunk(const lg_multi *work, const chunk *c)
         convert(c->n, wide, compute, p, param->dtype);
         values = wide;
     }
-    const lg_update_fn update = work->kind != LG_MULTI_SGD      ? c->table->adam
+    const lg_update_fn update = work->kind != LG_MULTI_SGD  ? c->table->adam
                                 : c->item->state[0] != NULL ? c->table->sgd_momentum
                                                             : c->table->sgd_plain;
     update(c->n, c->update, values, c->grad, element(c->item->state[0], c->from), element(c->item->state[1], c->from));
@@ -116,7 +125,8 @@ static void run_chunk(const pass *p, const chunk *c, squares *sum)
 /* ---- gradients of any strides */
 
 /* Moves elements [from, from + n) of the iteration between a dense buffer and a strided tensor. */
-static void move_strided(const lg_iter *it, int operand, luge_tensor *t, int64_t from, int64_t n, void *buffer, bool gather)
+static void move_strided(const lg_iter *it, int operand, luge_tensor *t, int64_t from, int64_t n, void *buffer,
+                         bool gather)
 {
     const int64_t size = (int64_t)lg_element_size(t), stride = it->stride[operand][0];
     char *dense = buffer;
@@ -180,7 +190,8 @@ static lg_update make_update(const lg_multi *work, const lg_multi_item *item)
     if (work->kind == LG_MULTI_SGD) {
         return lg_sgd_update(lr, item->weight_decay, work->momentum, work->dampening, work->nesterov, steps);
     }
-    return lg_adam_update(lr, item->weight_decay, work->kind == LG_MULTI_ADAMW, work->beta1, work->beta2, work->eps, steps);
+    return lg_adam_update(lr, item->weight_decay, work->kind == LG_MULTI_ADAMW, work->beta1, work->beta2, work->eps,
+                          steps);
 }
 
 static void run_item(const pass *p, const lg_multi_item *item, int64_t from, int64_t to, squares *sum)

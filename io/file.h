@@ -9,7 +9,7 @@
 /* ---- writing: to a temporary file in the same directory, which takes the name at the end */
 
 typedef struct lg_writer {
-    int fd;                     /* -1: not open */
+    int fd; /* -1: not open */
     char *path, *temporary;
 } lg_writer;
 
@@ -23,8 +23,8 @@ luge_status lg_writer_end(lg_writer *w);
 /* ---- reading */
 
 typedef struct lg_reader {
-    int fd;                     /* -1: not open */
-    uint64_t size;              /* of the file */
+    int fd;        /* -1: not open */
+    uint64_t size; /* of the file */
     char *path;
 } lg_reader;
 

@@ -14,19 +14,19 @@
 
 struct lg_safetensors {
     lg_reader file;
-    json_t *header;             /* owns names and dtype names */
-    lg_st_entry *entry;         /* sorted by name */
+    json_t *header;     /* owns names and dtype names */
+    lg_st_entry *entry; /* sorted by name */
     int count;
 };
 
 const lg_st_dtype lg_st_dtypes[] = {
-    {"F32", 32, LUGE_F32, LG_ST_AS_IS},  {"F64", 64, LUGE_F64, LG_ST_AS_IS},   {"F16", 16, LUGE_F16, LG_ST_AS_IS},
+    {"F32", 32, LUGE_F32, LG_ST_AS_IS},   {"F64", 64, LUGE_F64, LG_ST_AS_IS},  {"F16", 16, LUGE_F16, LG_ST_AS_IS},
     {"BF16", 16, LUGE_BF16, LG_ST_AS_IS}, {"I64", 64, LUGE_I64, LG_ST_AS_IS},  {"I32", 32, LUGE_I32, LG_ST_AS_IS},
-    {"U8", 8, LUGE_U8, LG_ST_AS_IS},     {"BOOL", 8, LUGE_BOOL, LG_ST_BOOL},   {"I8", 8, LUGE_I32, LG_ST_I8},
-    {"I16", 16, LUGE_I32, LG_ST_I16},    {"U16", 16, LUGE_I32, LG_ST_U16},     {"U32", 32, LUGE_I64, LG_ST_U32},
-    {"U64", 64, 0, LG_ST_UNREADABLE},    {"C64", 64, 0, LG_ST_UNREADABLE},     {"F8_E4M3", 8, 0, LG_ST_UNREADABLE},
-    {"F8_E5M2", 8, 0, LG_ST_UNREADABLE}, {"F8_E8M0", 8, 0, LG_ST_UNREADABLE},  {"F6_E2M3", 6, 0, LG_ST_UNREADABLE},
-    {"F6_E3M2", 6, 0, LG_ST_UNREADABLE}, {"F4", 4, 0, LG_ST_UNREADABLE},       {NULL, 0, 0, LG_ST_UNREADABLE},
+    {"U8", 8, LUGE_U8, LG_ST_AS_IS},      {"BOOL", 8, LUGE_BOOL, LG_ST_BOOL},  {"I8", 8, LUGE_I32, LG_ST_I8},
+    {"I16", 16, LUGE_I32, LG_ST_I16},     {"U16", 16, LUGE_I32, LG_ST_U16},    {"U32", 32, LUGE_I64, LG_ST_U32},
+    {"U64", 64, 0, LG_ST_UNREADABLE},     {"C64", 64, 0, LG_ST_UNREADABLE},    {"F8_E4M3", 8, 0, LG_ST_UNREADABLE},
+    {"F8_E5M2", 8, 0, LG_ST_UNREADABLE},  {"F8_E8M0", 8, 0, LG_ST_UNREADABLE}, {"F6_E2M3", 6, 0, LG_ST_UNREADABLE},
+    {"F6_E3M2", 6, 0, LG_ST_UNREADABLE},  {"F4", 4, 0, LG_ST_UNREADABLE},      {NULL, 0, 0, LG_ST_UNREADABLE},
 };
 
 static const lg_st_dtype *find_dtype(const char *name)
@@ -84,7 +84,8 @@ static luge_status check_metadata(const lg_safetensors *s, json_t *metadata)
     if (!json_is_object(metadata)) return malformed(s, "__metadata__ is no object");
     const char *key;
     json_t *value;
-    json_object_foreach(metadata, key, value) {
+    json_object_foreach(metadata, key, value)
+    {
         if (!json_is_string(value)) return malformed(s, "__metadata__ \"%.64s\" is no string", key);
     }
     return LUGE_OK;
@@ -106,14 +107,15 @@ static luge_status parse_shape(const lg_safetensors *s, const json_t *sizes, lg_
     bool overflow = false;
     for (size_t i = 0; i < rank; ++i) {
         uint64_t size;
-        if (!get_natural(json_array_get(sizes, i), &size)) return malformed(s, "\"%.64s\" has an impossible shape", e->name);
+        if (!get_natural(json_array_get(sizes, i), &size))
+            return malformed(s, "\"%.64s\" has an impossible shape", e->name);
         overflow = __builtin_mul_overflow(*bits, size, bits) || overflow;
         if (i < LUGE_MAX_RANK) e->shape.dim[i] = (int64_t)size;
     }
     if (overflow) return malformed(s, "\"%.64s\" has more elements than fit in memory", e->name);
     if (rank > LUGE_MAX_RANK) {
-        return lg_fail(LUGE_ERR_UNSUPPORTED, "%s: \"%.64s\" has %zu axes; luge has at most %d", s->file.path, e->name, rank,
-                       LUGE_MAX_RANK);
+        return lg_fail(LUGE_ERR_UNSUPPORTED, "%s: \"%.64s\" has %zu axes; luge has at most %d", s->file.path, e->name,
+                       rank, LUGE_MAX_RANK);
     }
     e->shape.rank = (int)rank;
     return LUGE_OK;
@@ -167,7 +169,8 @@ static luge_status check_places(lg_safetensors *s, uint64_t data)
     for (int i = 0; i < s->count; ++i) {
         const lg_st_entry *e = &s->entry[i];
         if (e->begin != at) {
-            return malformed(s, "there %s before \"%.64s\"", e->begin > at ? "is a hole" : "are overlapping elements", e->name);
+            return malformed(s, "there %s before \"%.64s\"", e->begin > at ? "is a hole" : "are overlapping elements",
+                             e->name);
         }
         at = e->end;
     }
@@ -182,9 +185,11 @@ static luge_status parse_header(lg_safetensors *s, uint64_t data)
     if (s->entry == NULL) return lg_error();
     const char *name;
     json_t *value;
-    json_object_foreach(s->header, name, value) {
+    json_object_foreach(s->header, name, value)
+    {
         const bool metadata = strcmp(name, "__metadata__") == 0;
-        luge_status status = metadata ? check_metadata(s, value) : parse_entry(s, name, value, data, &s->entry[s->count]);
+        luge_status status =
+            metadata ? check_metadata(s, value) : parse_entry(s, name, value, data, &s->entry[s->count]);
         if (status != LUGE_OK) return status;
         s->count += !metadata;
     }
@@ -197,7 +202,8 @@ lg_safetensors *lg_safetensors_open(const char *path)
     lg_safetensors *s = lg_alloc_zero(sizeof *s);
     if (s == NULL) return NULL;
     uint64_t data;
-    if (lg_reader_open(&s->file, path) == LUGE_OK && read_header(s, &data) == LUGE_OK && parse_header(s, data) == LUGE_OK) {
+    if (lg_reader_open(&s->file, path) == LUGE_OK && read_header(s, &data) == LUGE_OK &&
+        parse_header(s, data) == LUGE_OK) {
         return s;
     }
     lg_safetensors_close(s);
@@ -213,9 +219,15 @@ void lg_safetensors_close(lg_safetensors *s)
     lg_free(s);
 }
 
-int lg_safetensors_count(const lg_safetensors *s) { return s->count; }
+int lg_safetensors_count(const lg_safetensors *s)
+{
+    return s->count;
+}
 
-const lg_st_entry *lg_safetensors_entry(const lg_safetensors *s, int i) { return &s->entry[i]; }
+const lg_st_entry *lg_safetensors_entry(const lg_safetensors *s, int i)
+{
+    return &s->entry[i];
+}
 
 int lg_safetensors_find(const lg_safetensors *s, const char *name)
 {
@@ -252,7 +264,8 @@ luge_tensor *lg_safetensors_read(lg_safetensors *s, int i)
     const lg_st_entry *e = &s->entry[i];
     const lg_st_form form = find_dtype(e->stored)->form;
     if (form == LG_ST_UNREADABLE) {
-        lg_fail(LUGE_ERR_UNSUPPORTED, "%s: \"%.64s\" is %s, which luge has no dtype for", s->file.path, e->name, e->stored);
+        lg_fail(LUGE_ERR_UNSUPPORTED, "%s: \"%.64s\" is %s, which luge has no dtype for", s->file.path, e->name,
+                e->stored);
         return NULL;
     }
     luge_tensor *t = lg_tensor_create(lg_device_get(luge_device_cpu()), e->dtype, &e->shape, NULL);

@@ -13,7 +13,7 @@
 typedef struct lg_st_tensor {
     const char *name;
     luge_tensor *tensor;
-    const char *alias_of;       /* NULL: none */
+    const char *alias_of; /* NULL: none */
 } lg_st_tensor;
 
 /* Writes a whole file, replacing what was there in one step. */
@@ -24,11 +24,11 @@ luge_status lg_safetensors_write(const char *path, const lg_st_tensor *tensors, 
 /* One tensor of a file. */
 typedef struct lg_st_entry {
     const char *name;
-    const char *stored;         /* the file's name of its dtype, "BF16" */
-    luge_dtype dtype;           /* how it is read; I8, I16 and U16 are widened to i32, U32 to i64 */
-    bool readable;              /* false: a dtype that can only be skipped (F8, U64, complex, ...) */
+    const char *stored; /* the file's name of its dtype, "BF16" */
+    luge_dtype dtype;   /* how it is read; I8, I16 and U16 are widened to i32, U32 to i64 */
+    bool readable;      /* false: a dtype that can only be skipped (F8, U64, complex, ...) */
     luge_shape shape;
-    uint64_t begin, end;        /* in the file */
+    uint64_t begin, end; /* in the file */
 } lg_st_entry;
 
 typedef struct lg_safetensors lg_safetensors;

@@ -4,7 +4,7 @@
 
 #include <luge/base.h>
 
-enum { LG_ST_MAX_HEADER = 100000000 };  /* bytes: the reference implementation's limit */
+enum { LG_ST_MAX_HEADER = 100000000 }; /* bytes: the reference implementation's limit */
 
 /* How elements become ours. */
 typedef enum lg_st_form {
@@ -19,8 +19,8 @@ typedef enum lg_st_form {
 
 typedef struct lg_st_dtype {
     const char *name;
-    unsigned bits;              /* of an element */
-    luge_dtype dtype;           /* it is read as */
+    unsigned bits;    /* of an element */
+    luge_dtype dtype; /* it is read as */
     lg_st_form form;
 } lg_st_dtype;
 

@@ -29,8 +29,10 @@ static json_t *describe(const luge_tensor *t, uint64_t begin, uint64_t end)
 
 static luge_status refuse_name(const char *name)
 {
-    return lg_fail(LUGE_ERR_ARGUMENT, "a tensor called \"%.64s\" cannot be saved as safetensors: names are UTF-8 and not "
-                   "__metadata__", name);
+    return lg_fail(LUGE_ERR_ARGUMENT,
+                   "a tensor called \"%.64s\" cannot be saved as safetensors: names are UTF-8 and not "
+                   "__metadata__",
+                   name);
 }
 
 /* Adds the tensors in the order given, and their names if they are aliases. */

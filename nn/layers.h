@@ -18,6 +18,9 @@ bool lg_check_size(const char *layer, const char *what, int64_t size);
 /* The same for a setting that must be in [low, high]; refuses NaN. */
 bool lg_check_range(const char *layer, const char *what, double value, double low, double high);
 /* A setting's default where it is zero. */
-static inline double lg_or_default(double value, double otherwise) { return value != 0 ? value : otherwise; }
+static inline double lg_or_default(double value, double otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
 
 #endif

@@ -303,7 +303,8 @@ luge_status lg_module_add_shared(luge_module *self, const char *name, luge_tenso
 
 static luge_status reserve_children(luge_module *self, int more)
 {
-    if (more > INT32_MAX / 2 - self->n_children) return lg_fail(LUGE_ERR_ARGUMENT, "%s: too many modules", self->type->name);
+    if (more > INT32_MAX / 2 - self->n_children)
+        return lg_fail(LUGE_ERR_ARGUMENT, "%s: too many modules", self->type->name);
     const int need = self->n_children + more;
     if (need <= self->room_children) return LUGE_OK;
     const int room = need > 2 * self->room_children ? need : 2 * self->room_children;
@@ -322,7 +323,8 @@ static luge_status attach(luge_module *self, luge_module *child, const char *nam
         return lg_fail(LUGE_ERR_STATE, "%s: module \"%s\" is still being built", self->type->name, name);
     }
     if (child->parent != NULL) {
-        return lg_fail(LUGE_ERR_STATE, "%s: module \"%s\" belongs to a %s already; use luge_module_clone for a second one",
+        return lg_fail(LUGE_ERR_STATE,
+                       "%s: module \"%s\" belongs to a %s already; use luge_module_clone for a second one",
                        self->type->name, name, child->parent->type->name);
     }
     child->name = lg_copy_text(name);
@@ -372,9 +374,15 @@ luge_module *luge_module_add(luge_module *self, const char *name, luge_module *c
 
 /* ---- questions */
 
-bool luge_module_training(const luge_module *module) { return module != NULL && module->training; }
+bool luge_module_training(const luge_module *module)
+{
+    return module != NULL && module->training;
+}
 
-const char *luge_module_kind(const luge_module *module) { return module != NULL ? module->type->name : ""; }
+const char *luge_module_kind(const luge_module *module)
+{
+    return module != NULL ? module->type->name : "";
+}
 
 bool lg_module_is_frozen(const luge_module *m)
 {

@@ -4,9 +4,9 @@
 #ifndef LG_NN_MODULE_H
 #define LG_NN_MODULE_H
 
+#include "core/tensor.h"
 #include <luge/nn.h>
 #include <stdatomic.h>
-#include "core/tensor.h"
 
 /* A named parameter or buffer. Owns a reference. */
 typedef struct lg_slot {
@@ -20,19 +20,19 @@ typedef struct lg_slots {
 } lg_slots;
 
 struct luge_module {
-    atomic_int refs;            /* the owner's, and those of open LUGE_EVAL regions */
+    atomic_int refs; /* the owner's, and those of open LUGE_EVAL regions */
     const luge_module_class *type;
     void *state;
-    const void *given;          /* the state as it was given, for clones */
-    char *name;                 /* in its parent; NULL for a root */
+    const void *given; /* the state as it was given, for clones */
+    char *name;        /* in its parent; NULL for a root */
     luge_module *parent;
-    int index;                  /* among its parent's children */
-    const luge_module *source;  /* while this is being built as a clone of it */
+    int index;                 /* among its parent's children */
+    const luge_module *source; /* while this is being built as a clone of it */
     bool building;
-    bool built;                 /* build has run, so destroy must */
+    bool built; /* build has run, so destroy must */
     bool training;
     lg_slots params, buffers;
-    luge_module **child;        /* owned */
+    luge_module **child; /* owned */
     int n_children, room_children;
 };
 
@@ -69,11 +69,11 @@ char *lg_module_path(const luge_module *root, const luge_module *m);
 
 /* One parameter or buffer of a tree. */
 typedef struct lg_item {
-    const char *path;           /* "1.proj.weight" */
+    const char *path; /* "1.proj.weight" */
     luge_tensor *tensor;
     luge_module *owner;
-    int first;                  /* the first item with the same tensor: itself, unless tied */
-    bool chosen;                /* for whoever goes through them */
+    int first;   /* the first item with the same tensor: itself, unless tied */
+    bool chosen; /* for whoever goes through them */
 } lg_item;
 
 typedef struct lg_items {

@@ -72,9 +72,9 @@ typedef struct loading {
     luge_load_result result;
     lg_report report;
     lg_changes changes;
-    int *source;     /* of each first item: the file's entry to take, or -1 */
-    bool *skipped;   /* of each first item: the user does not want it */
-    bool skip_used;  /* the pattern has matched something */
+    int *source;    /* of each first item: the file's entry to take, or -1 */
+    bool *skipped;  /* of each first item: the user does not want it */
+    bool skip_used; /* the pattern has matched something */
 } loading;
 
 static bool is_skipped(loading *l, const char *name, int rank)
@@ -122,7 +122,8 @@ static void compare_item(loading *l, int i)
         lg_report_add(&l->report, "other shape: %s is %s, in the file %s\n", item->path,
                       lg_shape_text(mine, &item->tensor->shape), lg_shape_text(theirs, &e->shape));
     } else if (!e->readable) {
-        lg_report_add(&l->report, "other dtype: %s is %s in the file, which cannot be converted\n", item->path, e->stored);
+        lg_report_add(&l->report, "other dtype: %s is %s in the file, which cannot be converted\n", item->path,
+                      e->stored);
     } else {
         ++l->result.loaded;
         return;

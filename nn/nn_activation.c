@@ -2,15 +2,18 @@
 #include "core/thread.h"
 #include "nn/layers.h"
 
-#define ACTIVATION(op, kind)                                                              \
-    static luge_tensor *op##_forward(luge_module *self, void *state, luge_tensor *x)      \
-    {                                                                                     \
-        (void)self;                                                                       \
-        (void)state;                                                                      \
-        return luge_##op(x);                                                              \
-    }                                                                                     \
-    static const luge_module_class op##_class = {.name = kind, .forward = op##_forward};  \
-    luge_module *luge_nn_##op(void) { return luge_module_create(&op##_class, NULL); }
+#define ACTIVATION(op, kind)                                                             \
+    static luge_tensor *op##_forward(luge_module *self, void *state, luge_tensor *x)     \
+    {                                                                                    \
+        (void)self;                                                                      \
+        (void)state;                                                                     \
+        return luge_##op(x);                                                             \
+    }                                                                                    \
+    static const luge_module_class op##_class = {.name = kind, .forward = op##_forward}; \
+    luge_module *luge_nn_##op(void)                                                      \
+    {                                                                                    \
+        return luge_module_create(&op##_class, NULL);                                    \
+    }
 
 ACTIVATION(relu, "ReLU")
 ACTIVATION(gelu, "GELU")
@@ -36,9 +39,15 @@ static luge_tensor *identity_forward(luge_module *self, void *state, luge_tensor
 static const luge_module_class flatten_class = {.name = "Flatten", .forward = flatten_forward};
 static const luge_module_class identity_class = {.name = "Identity", .forward = identity_forward};
 
-luge_module *luge_nn_flatten(void) { return luge_module_create(&flatten_class, NULL); }
+luge_module *luge_nn_flatten(void)
+{
+    return luge_module_create(&flatten_class, NULL);
+}
 
-luge_module *luge_nn_identity(void) { return luge_module_create(&identity_class, NULL); }
+luge_module *luge_nn_identity(void)
+{
+    return luge_module_create(&identity_class, NULL);
+}
 
 static luge_tensor *dropout_forward(luge_module *self, void *state, luge_tensor *x)
 {

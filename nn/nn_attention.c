@@ -20,8 +20,7 @@ static void mha_build(luge_module *self, void *state)
     const luge_linear_options out = {.no_bias = a->options.no_bias};
     luge_tensor *weight = luge_empty(LUGE_SHAPE(3 * a->dim, a->dim), NULL);
     a->in_weight = luge_module_add_param(self, "in_proj_weight", luge_init_xavier_uniform_(weight));
-    a->in_bias =
-        a->options.no_bias ? luge_none() : lg_add_constant(self, "in_proj_bias", LUGE_SHAPE(3 * a->dim), 0);
+    a->in_bias = a->options.no_bias ? luge_none() : lg_add_constant(self, "in_proj_bias", LUGE_SHAPE(3 * a->dim), 0);
     a->out_proj = luge_module_add(self, "out_proj", luge_nn_linear(a->dim, a->dim, &out));
     if (a->out_proj == NULL || a->options.no_bias) return;
     luge_scope no_grad = luge_no_grad_enter();
@@ -61,7 +60,8 @@ static void project_all(const mha *a, luge_tensor *const *x, luge_tensor **qkv)
     const bool self_attention = x[0] == x[1] && x[0] == x[2];
     luge_tensor *all = self_attention ? luge_linear(x[0], a->in_weight, a->in_bias) : NULL; /* [N, L, 3 dim] */
     for (int i = 0; i < 3; ++i) {
-        qkv[i] = self_attention ? split_heads(a, luge_slice(all, 2, i * a->dim, (i + 1) * a->dim)) : project(a, x[i], i);
+        qkv[i] =
+            self_attention ? split_heads(a, luge_slice(all, 2, i * a->dim, (i + 1) * a->dim)) : project(a, x[i], i);
     }
 }
 
@@ -103,7 +103,8 @@ luge_module *luge_nn_multihead_attention(int64_t dim, int64_t heads, const luge_
         return NULL;
     }
     if (dim % heads != 0 || dim > INT64_MAX / 3) {
-        lg_fail(LUGE_ERR_ARGUMENT, "%s: dim %lld does not divide into %lld heads", name, (long long)dim, (long long)heads);
+        lg_fail(LUGE_ERR_ARGUMENT, "%s: dim %lld does not divide into %lld heads", name, (long long)dim,
+                (long long)heads);
         return NULL;
     }
     return luge_module_create(&mha_class, &a);

@@ -32,7 +32,8 @@ static bool check_at_least(const char *layer, const char *what, int64_t value, i
 {
     if (!lg_ok()) return false;
     if (value >= least) return true;
-    lg_fail(LUGE_ERR_ARGUMENT, "%s: %s must be at least %lld, not %lld", layer, what, (long long)least, (long long)value);
+    lg_fail(LUGE_ERR_ARGUMENT, "%s: %s must be at least %lld, not %lld", layer, what, (long long)least,
+            (long long)value);
     return false;
 }
 

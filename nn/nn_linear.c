@@ -41,7 +41,7 @@ luge_module *luge_nn_linear(int64_t in, int64_t out, const luge_linear_options *
 
 typedef struct embedding {
     int64_t count, dim;
-    int64_t padding; /* -1: none */
+    int64_t padding;     /* -1: none */
     luge_tensor *weight; /* [count, dim] */
 } embedding;
 

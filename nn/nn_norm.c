@@ -19,8 +19,8 @@ typedef struct batch_norm {
     int64_t channels;
     int min_rank, max_rank; /* of inputs */
     luge_norm_options options;
-    luge_tensor *weight, *bias;              /* [C] or none */
-    luge_tensor *mean, *var, *batches;       /* [C], [C], i64 scalar */
+    luge_tensor *weight, *bias;        /* [C] or none */
+    luge_tensor *mean, *var, *batches; /* [C], [C], i64 scalar */
 } batch_norm;
 
 static void batch_norm_build(luge_module *self, void *state)
@@ -68,18 +68,21 @@ static const luge_module_class batch_norm2d_class = {
 
 static luge_module *make_batch_norm(const luge_module_class *type, batch_norm b, const luge_norm_options *options)
 {
-    if (!lg_check_size(type->name, "channels", b.channels) || !check_options(type->name, options, &b.options)) return NULL;
+    if (!lg_check_size(type->name, "channels", b.channels) || !check_options(type->name, options, &b.options))
+        return NULL;
     return luge_module_create(type, &b);
 }
 
 luge_module *luge_nn_batch_norm1d(int64_t channels, const luge_norm_options *options)
 {
-    return make_batch_norm(&batch_norm1d_class, (batch_norm){.channels = channels, .min_rank = 2, .max_rank = 3}, options);
+    return make_batch_norm(&batch_norm1d_class, (batch_norm){.channels = channels, .min_rank = 2, .max_rank = 3},
+                           options);
 }
 
 luge_module *luge_nn_batch_norm2d(int64_t channels, const luge_norm_options *options)
 {
-    return make_batch_norm(&batch_norm2d_class, (batch_norm){.channels = channels, .min_rank = 4, .max_rank = 4}, options);
+    return make_batch_norm(&batch_norm2d_class, (batch_norm){.channels = channels, .min_rank = 4, .max_rank = 4},
+                           options);
 }
 
 /* ---- LayerNorm */
@@ -123,10 +126,12 @@ luge_module *luge_nn_layer_norm(luge_shape normalized, const luge_norm_options *
 {
     const char *name = layer_norm_class.name;
     layer_norm l = {.shape = normalized};
-    if (!lg_check_size(name, "the number of axes", normalized.rank) || !check_options(name, options, &l.options)) return NULL;
+    if (!lg_check_size(name, "the number of axes", normalized.rank) || !check_options(name, options, &l.options))
+        return NULL;
     if (lg_shape_numel(&normalized) < 1) {
         char text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_ARGUMENT, "%s: there is nothing to normalise in axes %s", name, lg_shape_text(text, &normalized));
+        lg_fail(LUGE_ERR_ARGUMENT, "%s: there is nothing to normalise in axes %s", name,
+                lg_shape_text(text, &normalized));
         return NULL;
     }
     return luge_module_create(&layer_norm_class, &l);

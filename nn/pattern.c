@@ -7,7 +7,10 @@
 
 static const char vectors[] = "@vectors";
 
-static size_t alternative_length(const char *pattern) { return strcspn(pattern, "|"); }
+static size_t alternative_length(const char *pattern)
+{
+    return strcspn(pattern, "|");
+}
 
 static bool is_vectors(const char *alternative, size_t length)
 {

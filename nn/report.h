@@ -5,7 +5,7 @@
 #include <luge/status.h>
 
 typedef struct lg_report {
-    char *text;                 /* NULL: empty */
+    char *text; /* NULL: empty */
     size_t used, room;
 } lg_report;
 

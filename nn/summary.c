@@ -14,11 +14,11 @@ typedef struct row {
     char *path;
     luge_shape output;
     bool ran;
-    double flops;        /* of all its calls, children included */
+    double flops; /* of all its calls, children included */
 } row;
 
 typedef struct table {
-    row *row;            /* the tree, parents first */
+    row *row; /* the tree, parents first */
     int count;
 } table;
 

@@ -184,7 +184,8 @@ static void rebuild_contents(luge_module *copy, const luge_module *m)
 luge_module *lg_module_rebuild(const luge_module *m)
 {
     if (m->type->build == NULL && m->type->destroy != NULL) {
-        lg_fail(LUGE_ERR_UNSUPPORTED, "luge_module_clone: class %s has a destroy, but no build that would make anew what it frees",
+        lg_fail(LUGE_ERR_UNSUPPORTED,
+                "luge_module_clone: class %s has a destroy, but no build that would make anew what it frees",
                 m->type->name);
         return NULL;
     }
@@ -207,7 +208,8 @@ static luge_status plan_slots(lg_changes *changes, const lg_slots *to, const lg_
     if (to->count != from->count) return LUGE_ERR_STATE;
     for (int i = 0; i < to->count; ++i) {
         const lg_slot *a = &to->slot[i], *b = &from->slot[i];
-        if (strcmp(a->name, b->name) != 0 || !lg_shape_equal(&a->tensor->shape, &b->tensor->shape)) return LUGE_ERR_STATE;
+        if (strcmp(a->name, b->name) != 0 || !lg_shape_equal(&a->tensor->shape, &b->tensor->shape))
+            return LUGE_ERR_STATE;
         luge_tensor *value = lg_values_like(b->tensor, b->tensor->dtype, b->tensor);
         if (value == NULL || lg_changes_add(changes, a->tensor, value, NULL) != LUGE_OK) return lg_error();
     }

@@ -37,7 +37,10 @@ static void write_prefix(char *to, const luge_module *root, const luge_module *m
     }
 }
 
-static const lg_slots *slots_of(const luge_module *m, int which) { return which == LG_PARAMS ? &m->params : &m->buffers; }
+static const lg_slots *slots_of(const luge_module *m, int which)
+{
+    return which == LG_PARAMS ? &m->params : &m->buffers;
+}
 
 static void measure(const luge_module *root, const luge_module *m, int which, int64_t *count, size_t *bytes)
 {
@@ -180,9 +183,15 @@ static luge_tensor *find_tensor(luge_module *root, const char *path, int which)
     return NULL;
 }
 
-luge_tensor *luge_module_param(luge_module *module, const char *name) { return find_tensor(module, name, LG_PARAMS); }
+luge_tensor *luge_module_param(luge_module *module, const char *name)
+{
+    return find_tensor(module, name, LG_PARAMS);
+}
 
-luge_tensor *luge_module_buffer(luge_module *module, const char *name) { return find_tensor(module, name, LG_BUFFERS); }
+luge_tensor *luge_module_buffer(luge_module *module, const char *name)
+{
+    return find_tensor(module, name, LG_BUFFERS);
+}
 
 luge_module *luge_module_child(luge_module *module, const char *name)
 {
@@ -264,9 +273,15 @@ static void set_modes(luge_module *root, bool training, const char *what)
     for (luge_module *m = root; m != NULL; m = lg_module_next(root, m)) set_mode(m, training);
 }
 
-void luge_module_train(luge_module *module) { set_modes(module, true, "luge_module_train"); }
+void luge_module_train(luge_module *module)
+{
+    set_modes(module, true, "luge_module_train");
+}
 
-void luge_module_eval(luge_module *module) { set_modes(module, false, "luge_module_eval"); }
+void luge_module_eval(luge_module *module)
+{
+    set_modes(module, false, "luge_module_eval");
+}
 
 /* What an eval region restores: the modes of a tree, parents first. */
 typedef struct eval_region {

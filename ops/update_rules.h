@@ -17,12 +17,12 @@
 
 /* Coefficients of one parameter in one step. */
 typedef struct lg_update {
-    double lr;           /* of this parameter, now */
-    double decay;        /* L2: times p, added to the gradient */
-    double shrink;       /* decoupled decay: p is multiplied by this */
+    double lr;              /* of this parameter, now */
+    double decay;           /* L2: times p, added to the gradient */
+    double shrink;          /* decoupled decay: p is multiplied by this */
     double momentum, fresh; /* SGD: the old direction and the gradient count this much */
     bool nesterov;
-    double rate1, keep2, rate2; /* Adam: 1 - beta1, beta2, 1 - beta2 */
+    double rate1, keep2, rate2;   /* Adam: 1 - beta1, beta2, 1 - beta2 */
     double step_size, root_scale; /* Adam: lr and root of the second moment, bias corrected */
     double eps;
 } lg_update;
@@ -43,8 +43,8 @@ LG_INLINE lg_update lg_sgd_update(double lr, double weight_decay, double momentu
 }
 
 /* Adam (L2 in the gradient) and AdamW (decoupled). */
-LG_INLINE lg_update lg_adam_update(double lr, double weight_decay, bool decoupled, double beta1, double beta2, double eps,
-                                   double steps_before)
+LG_INLINE lg_update lg_adam_update(double lr, double weight_decay, bool decoupled, double beta1, double beta2,
+                                   double eps, double steps_before)
 {
     const double step = steps_before + 1;
     lg_update u = {0};
@@ -61,15 +61,18 @@ LG_INLINE lg_update lg_adam_update(double lr, double weight_decay, bool decouple
 }
 
 #define LG_RULE_JOIN_(name, suffix) name##_##suffix
-#define LG_RULE_JOIN(name, suffix) LG_RULE_JOIN_(name, suffix)
-#define LG_RULE(name) LG_RULE_JOIN(name, LG_SUFFIX)
+#define LG_RULE_JOIN(name, suffix)  LG_RULE_JOIN_(name, suffix)
+#define LG_RULE(name)               LG_RULE_JOIN(name, LG_SUFFIX)
 
 #endif
 
 #ifdef LG_SUFFIX
 
 /* p - lr (g + decay p) */
-LG_INLINE real LG_RULE(lg_sgd_plain)(real p, real g, real lr, real decay) { return p - lr * (g + decay * p); }
+LG_INLINE real LG_RULE(lg_sgd_plain)(real p, real g, real lr, real decay)
+{
+    return p - lr * (g + decay * p);
+}
 
 /* *m = momentum *m + fresh (g + decay p); p - lr *m, or with Nesterov's look ahead. A first step is one
  * with momentum * 0: *m starts at zero. */

@@ -77,7 +77,10 @@ void lg_optim_release(luge_optim *o)
     lg_count_object(-1);
 }
 
-void luge_optim_destroy(luge_optim *optim) { lg_optim_release(optim); }
+void luge_optim_destroy(luge_optim *optim)
+{
+    lg_optim_release(optim);
+}
 
 /* A setting in [0, below), finite; `below` INFINITY for any. */
 static bool check_setting(const char *what, const char *name, double value, double below)
@@ -220,10 +223,12 @@ int lg_optim_gather(luge_optim *o, const char *what, lg_device **device)
         luge_tensor *grad = own_gradient(param);
         if (grad == NULL) return -1;
         if (*device != NULL && here != *device) {
-            lg_fail(LUGE_ERR_DEVICE, "%s: %s is on another device than the parameters before it", what, o->param[i].name);
+            lg_fail(LUGE_ERR_DEVICE, "%s: %s is on another device than the parameters before it", what,
+                    o->param[i].name);
             return -1;
         }
-        if (grad->dtype != param->dtype || grad->storage->device != here || !lg_shape_equal(&grad->shape, &param->shape)) {
+        if (grad->dtype != param->dtype || grad->storage->device != here ||
+            !lg_shape_equal(&grad->shape, &param->shape)) {
             lg_fail(LUGE_ERR_STATE, "%s: the gradient of %s is of another dtype, device or shape than it", what,
                     o->param[i].name);
             return -1;
@@ -260,8 +265,9 @@ luge_status luge_optim_step(luge_optim *optim)
     if (!lg_ok() || !lg_check_optim(optim, what)) return lg_error();
     if (is_nonfinite(optim)) {
         optim->skipped = true;
-        return lg_fail(LUGE_ERR_NONFINITE, "%s: the norm of the gradients is %g: nothing was changed; drop them and go on",
-                       what, *(const double *)lg_data(optim->norm));
+        return lg_fail(LUGE_ERR_NONFINITE,
+                       "%s: the norm of the gradients is %g: nothing was changed; drop them and go on", what,
+                       *(const double *)lg_data(optim->norm));
     }
     lg_device *device;
     const int n = lg_optim_gather(optim, what, &device);

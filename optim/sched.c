@@ -10,14 +10,14 @@
 /* Settings of all kinds of schedule; each uses its own. */
 typedef struct settings {
     int64_t steps, warmup, every;
-    double gamma, lowest;       /* lowest: as a factor */
-    double rise, first;         /* one cycle: share of the steps that go up, the first factor */
+    double gamma, lowest; /* lowest: as a factor */
+    double rise, first;   /* one cycle: share of the steps that go up, the first factor */
 } settings;
 
 typedef double (*factor_fn)(const settings *s, int64_t step);
 
 struct luge_sched {
-    luge_optim *optim;          /* a reference */
+    luge_optim *optim; /* a reference */
     factor_fn factor;
     settings settings;
     int64_t step;
@@ -28,7 +28,10 @@ struct luge_sched {
 static const double pi = 3.14159265358979323846;
 
 /* From one value to another by half a cosine, `done` from 0 to 1. */
-static double anneal(double from, double to, double done) { return to + (from - to) * 0.5 * (1 + cos(pi * done)); }
+static double anneal(double from, double to, double done)
+{
+    return to + (from - to) * 0.5 * (1 + cos(pi * done));
+}
 
 static double constant_factor(const settings *s, int64_t step)
 {
@@ -37,7 +40,10 @@ static double constant_factor(const settings *s, int64_t step)
     return 1;
 }
 
-static double step_factor(const settings *s, int64_t step) { return pow(s->gamma, (double)(step / s->every)); }
+static double step_factor(const settings *s, int64_t step)
+{
+    return pow(s->gamma, (double)(step / s->every));
+}
 
 static double warmup_factor(const settings *s, int64_t step)
 {
@@ -86,7 +92,8 @@ static bool check_steps(const char *what, const char *name, int64_t value, int64
 {
     if (!lg_ok()) return false;
     if (value >= least) return true;
-    lg_fail(LUGE_ERR_ARGUMENT, "%s: %s must be at least %lld, not %lld", what, name, (long long)least, (long long)value);
+    lg_fail(LUGE_ERR_ARGUMENT, "%s: %s must be at least %lld, not %lld", what, name, (long long)least,
+            (long long)value);
     return false;
 }
 

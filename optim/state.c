@@ -22,7 +22,10 @@ static int state_count(const luge_optim *o)
     return 2;
 }
 
-static luge_dtype state_dtype(const luge_tensor *param) { return param->dtype == LUGE_F64 ? LUGE_F64 : LUGE_F32; }
+static luge_dtype state_dtype(const luge_tensor *param)
+{
+    return param->dtype == LUGE_F64 ? LUGE_F64 : LUGE_F32;
+}
 
 /* ---- place */
 
@@ -220,7 +223,8 @@ luge_status luge_optim_set_state(luge_optim *optim, const char *param, const cha
     static const char self[] = "luge_optim_set_state";
     if (!lg_ok() || !lg_check_optim(optim, self) || !lg_check_tensor(value, self)) return lg_error();
     if (param == NULL || what == NULL) {
-        return lg_fail(LUGE_ERR_ARGUMENT, "%s: the %s is NULL", self, param == NULL ? "parameter's name" : "state's name");
+        return lg_fail(LUGE_ERR_ARGUMENT, "%s: the %s is NULL", self,
+                       param == NULL ? "parameter's name" : "state's name");
     }
     lg_param *p = find_param(optim, param);
     if (p == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "%s: there is no parameter \"%s\"", self, param);

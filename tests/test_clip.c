@@ -141,8 +141,8 @@ static void norms_of_f64_neither_overflow_nor_vanish(void **state)
     LUGE_SCOPE("t");
     static const struct {
         double a, b, norm;
-    } rows[] = {{3e200, 4e200, 5e200}, {3e-200, 4e-200, 5e-200}, {1.5e308, 0, 1.5e308}, {3e200, 4e-200, 3e200},
-                {5e-324, 0, 5e-324}, {3e-200, 4, 4}};
+    } rows[] = {{3e200, 4e200, 5e200},  {3e-200, 4e-200, 5e-200}, {1.5e308, 0, 1.5e308},
+                {3e200, 4e-200, 3e200}, {5e-324, 0, 5e-324},      {3e-200, 4, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
         luge_tensor *p = luge_cast(PARAM(0), LUGE_F64), *q = luge_cast(PARAM(0), LUGE_F64);
         net n = make(LUGE_LIST(p, q));
@@ -175,14 +175,16 @@ static void gradients_of_any_strides(void **state)
     (void)state;
     LUGE_SCOPE("t");
     luge_tensor *p = luge_zeros(LUGE_SHAPE(30, 50), NULL), *values = luge_randn(LUGE_SHAPE(30, 50), NULL);
-    luge_tensor *wide = luge_cat(LUGE_LIST(luge_transpose(values, 0, 1), luge_full(LUGE_SHAPE(50, 2), 9, NULL)), 1); /* [50, 32] */
+    luge_tensor *wide =
+        luge_cat(LUGE_LIST(luge_transpose(values, 0, 1), luge_full(LUGE_SHAPE(50, 2), 9, NULL)), 1); /* [50, 32] */
     luge_tensor *grad = luge_transpose(luge_slice(wide, 1, 0, 30), 0, 1);
     net n = make(LUGE_LIST(p));
     set_grad(p, grad);
     const double norm = luge_item(luge_norm(values, 2, LUGE_ALL_AXES));
     assert_near(luge_item(luge_clip_grad_norm(n.optim, norm / 2)) / norm, 1, 1e-6);
     assert_close(p->grad, luge_mul_scalar(values, 0.5), 1e-6, "scaled");
-    assert_near(luge_item(luge_min(luge_slice(wide, 1, 30, 32), LUGE_ALL_AXES)), 9, 0); /* what lies between is not touched */
+    assert_near(luge_item(luge_min(luge_slice(wide, 1, 30, 32), LUGE_ALL_AXES)), 9,
+                0); /* what lies between is not touched */
     luge_clip_grad_value(n.optim, 0.25);
     assert_close(p->grad, luge_clamp(luge_mul_scalar(values, 0.5), -0.25, 0.25), 1e-6, "limited");
     assert_near(luge_item(luge_max(luge_slice(wide, 1, 30, 32), LUGE_ALL_AXES)), 9, 0);

@@ -47,16 +47,18 @@ static void initial_values_are_pytorchs(void **state)
 {
     (void)state;
     luge_seed(5);
-    luge_module *linear = luge_nn_linear(100, 200, NULL), *conv = luge_nn_conv2d(8, 40, 3, &(luge_conv2d_options){.groups = 2});
+    luge_module *linear = luge_nn_linear(100, 200, NULL),
+                *conv = luge_nn_conv2d(8, 40, 3, &(luge_conv2d_options){.groups = 2});
     luge_module *embedding = luge_nn_embedding(200, 50, NULL), *mha = luge_nn_multihead_attention(60, 6, NULL);
     luge_module *norm = luge_nn_batch_norm1d(3, NULL), *layer_norm = luge_nn_layer_norm(LUGE_SHAPE(2), NULL);
-    assert_uniform(luge_module_param(linear, "weight"), 0.1);       /* 1 / sqrt(fan_in) */
+    assert_uniform(luge_module_param(linear, "weight"), 0.1); /* 1 / sqrt(fan_in) */
     assert_uniform(luge_module_param(linear, "bias"), 0.1);
-    assert_uniform(luge_module_param(conv, "weight"), 1 / 6.0);     /* fan_in 4 * 9 */
+    assert_uniform(luge_module_param(conv, "weight"), 1 / 6.0); /* fan_in 4 * 9 */
     assert_true(luge_tensor_numel(luge_module_param(conv, "bias")) == 40);
     assert_uniform(luge_module_param(mha, "in_proj_weight"), sqrt(6.0 / 240));
     assert_uniform(luge_module_param(mha, "out_proj.weight"), sqrt(1.0 / 60));
-    double *bias = values_of(luge_module_param(mha, "in_proj_bias")), *out_bias = values_of(luge_module_param(mha, "out_proj.bias"));
+    double *bias = values_of(luge_module_param(mha, "in_proj_bias")),
+           *out_bias = values_of(luge_module_param(mha, "out_proj.bias"));
     for (int i = 0; i < 180; ++i) assert_true(bias[i] == 0 && (i >= 60 || out_bias[i] == 0));
     free(bias);
     free(out_bias);
@@ -111,7 +113,8 @@ static void init_functions(void **state)
     assert_true(luge_tensor_requires_grad(luge_module_param(m, "weight")));
     luge_module_destroy(m);
 
-    luge_tensor *vector = luge_empty(LUGE_SHAPE(3), NULL), *whole = luge_zeros(LUGE_SHAPE(2, 2), &(luge_tensor_options){.dtype = LUGE_I64});
+    luge_tensor *vector = luge_empty(LUGE_SHAPE(3), NULL),
+                *whole = luge_zeros(LUGE_SHAPE(2, 2), &(luge_tensor_options){.dtype = LUGE_I64});
     assert_refused(luge_init_kaiming_uniform_(vector, 0), LUGE_ERR_SHAPE, "[out, in, ...]");
     assert_refused(luge_init_xavier_uniform_(vector), LUGE_ERR_SHAPE, "luge_init_xavier_uniform_");
     assert_refused(luge_init_uniform_(vector, 1, 0), LUGE_ERR_ARGUMENT, "from 1 to 0");
@@ -127,10 +130,10 @@ static void init_functions(void **state)
 static void constructors_check_their_arguments(void **state)
 {
     (void)state;
-#define REFUSED(make, text)                        \
-    do {                                           \
-        assert_null(make);                         \
-        assert_error(LUGE_ERR_ARGUMENT, text);     \
+#define REFUSED(make, text)                    \
+    do {                                       \
+        assert_null(make);                     \
+        assert_error(LUGE_ERR_ARGUMENT, text); \
     } while (0)
     REFUSED(luge_nn_linear(0, 1, NULL), "Linear: in must be at least 1, not 0");
     REFUSED(luge_nn_linear(1, -2, NULL), "Linear: out must be at least 1, not -2");
@@ -154,7 +157,8 @@ static void constructors_check_their_arguments(void **state)
     REFUSED(luge_nn_embedding(0, 3, NULL), "Embedding: count");
     REFUSED(luge_nn_embedding(3, 0, NULL), "Embedding: dim");
     const int64_t three = 3, minus_four = -4;
-    REFUSED(luge_nn_embedding(3, 2, &(luge_embedding_options){.padding_idx = &three}), "padding_idx 3 is not one of 3 rows");
+    REFUSED(luge_nn_embedding(3, 2, &(luge_embedding_options){.padding_idx = &three}),
+            "padding_idx 3 is not one of 3 rows");
     REFUSED(luge_nn_embedding(3, 2, &(luge_embedding_options){.padding_idx = &minus_four}), "padding_idx -4");
     REFUSED(luge_nn_dropout(1.1), "Dropout: p must be in [0, 1], not 1.1");
     REFUSED(luge_nn_dropout(-0.1), "Dropout: p");
@@ -168,7 +172,8 @@ static void constructors_check_their_arguments(void **state)
     REFUSED(luge_nn_multihead_attention(6, 0, NULL), "heads must");
     REFUSED(luge_nn_multihead_attention(6, 2, &(luge_mha_options){.dropout = 2}), "MultiheadAttention: dropout");
     REFUSED(luge_nn_transformer_encoder_layer(6, 4, NULL), "dim 6 does not divide");
-    REFUSED(luge_nn_transformer_encoder_layer(6, 2, &(luge_transformer_options){.dim_feedforward = -1}), "dim_feedforward");
+    REFUSED(luge_nn_transformer_encoder_layer(6, 2, &(luge_transformer_options){.dim_feedforward = -1}),
+            "dim_feedforward");
     REFUSED(luge_nn_transformer_encoder_layer(6, 2, &(luge_transformer_options){.dropout = &(double){-1}}), "dropout");
     REFUSED(luge_nn_transformer_encoder_layer(6, 2, &(luge_transformer_options){.reserved = {1}}), "reserved");
     REFUSED(luge_nn_sequential_array(NULL, 1), "Sequential: a list of 1 modules at NULL");
@@ -190,7 +195,8 @@ static void linear_computes(void **state)
     (void)state;
     LUGE_SCOPE("t");
     luge_module *m = luge_nn_linear(3, 2, NULL), *bare = luge_nn_linear(3, 2, &(luge_linear_options){.no_bias = true});
-    luge_tensor *w = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), *x = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 0, -1, 2, 1, 0);
+    luge_tensor *w = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6),
+                *x = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 0, -1, 2, 1, 0);
     set_param(m, "weight", w);
     set_param(m, "bias", LUGE_TENSOR(LUGE_SHAPE(2), 10, 20));
     set_param(bare, "weight", w);
@@ -232,9 +238,10 @@ static void conv_layers_compute(void **state)
     set_param(m, "bias", LUGE_TENSOR(LUGE_SHAPE(1), 0.5));
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(1, 1, 3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9);
     assert_values(luge_forward(m, x), 37.5, 47.5, 67.5, 77.5);
-    luge_module *wide = luge_nn_conv2d(2, 4, 9, &(luge_conv2d_options){
-        .kernel_hw = {1, 3}, .padding_hw = {0, 1}, .groups = 2, .no_bias = true});
-    assert_text(luge_forward(wide, luge_zeros(LUGE_SHAPE(1, 2, 1, 3), NULL)), "[[[[0, 0, 0]], [[0, 0, 0]], [[0, 0, 0]], [[0, 0, 0]]]]");
+    luge_module *wide = luge_nn_conv2d(
+        2, 4, 9, &(luge_conv2d_options){.kernel_hw = {1, 3}, .padding_hw = {0, 1}, .groups = 2, .no_bias = true});
+    assert_text(luge_forward(wide, luge_zeros(LUGE_SHAPE(1, 2, 1, 3), NULL)),
+                "[[[[0, 0, 0]], [[0, 0, 0]], [[0, 0, 0]], [[0, 0, 0]]]]");
     const luge_shape shape = luge_tensor_shape(luge_module_param(wide, "weight"));
     assert_true(shape.rank == 4 && shape.dim[0] == 4 && shape.dim[1] == 1 && shape.dim[2] == 1 && shape.dim[3] == 3);
     luge_module *max = luge_nn_max_pool2d(2, NULL), *avg = luge_nn_avg_pool2d(2, &(luge_pool2d_options){.stride = 1}),
@@ -250,9 +257,10 @@ static void activations_are_their_ops(void **state)
     (void)state;
     LUGE_SCOPE("t");
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(2, 3), -2, -0.5, 0, 0.5, 1, 3);
-    luge_module *m[] = {luge_nn_relu(), luge_nn_gelu(),     luge_nn_silu(),    luge_nn_tanh(), luge_nn_sigmoid(),
-                        luge_nn_softplus(), luge_nn_flatten(), luge_nn_identity()};
-    luge_tensor *y[] = {luge_relu(x), luge_gelu(x), luge_silu(x), luge_tanh(x), luge_sigmoid(x), luge_softplus(x), x, x};
+    luge_module *m[] = {luge_nn_relu(),    luge_nn_gelu(),     luge_nn_silu(),    luge_nn_tanh(),
+                        luge_nn_sigmoid(), luge_nn_softplus(), luge_nn_flatten(), luge_nn_identity()};
+    luge_tensor *y[] = {
+        luge_relu(x), luge_gelu(x), luge_silu(x), luge_tanh(x), luge_sigmoid(x), luge_softplus(x), x, x};
     static const char *const kinds[] = {"ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softplus", "Flatten", "Identity"};
     for (int i = 0; i < 8; ++i) {
         assert_true(same_bits(luge_forward(m[i], x), y[i]));
@@ -269,7 +277,8 @@ static void dropout_acts_in_training_only(void **state)
     LUGE_SCOPE("t");
     luge_module *net = luge_nn_sequential(luge_nn_dropout(0.5));
     luge_tensor *x = luge_ones(LUGE_SHAPE(1000), NULL);
-    const double zeros = luge_item(luge_sum(luge_eq(luge_forward(net, x), luge_zeros(LUGE_SCALAR, NULL)), LUGE_ALL_AXES));
+    const double zeros =
+        luge_item(luge_sum(luge_eq(luge_forward(net, x), luge_zeros(LUGE_SCALAR, NULL)), LUGE_ALL_AXES));
     assert_near(zeros, 500, 100);
     luge_module_eval(net);
     assert_true(same_bits(luge_forward(net, x), x));
@@ -308,7 +317,8 @@ static void layer_norm_normalises_rows(void **state)
 {
     (void)state;
     LUGE_SCOPE("t");
-    luge_module *m = luge_nn_layer_norm(LUGE_SHAPE(2), NULL), *plain = luge_nn_layer_norm(LUGE_SHAPE(2), &(luge_norm_options){.no_affine = true});
+    luge_module *m = luge_nn_layer_norm(LUGE_SHAPE(2), NULL),
+                *plain = luge_nn_layer_norm(LUGE_SHAPE(2), &(luge_norm_options){.no_affine = true});
     set_param(m, "weight", LUGE_TENSOR(LUGE_SHAPE(2), 2, 3));
     set_param(m, "bias", LUGE_TENSOR(LUGE_SHAPE(2), 1, 1));
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 3, 10, 30);
@@ -344,7 +354,8 @@ static void residuals_add(void **state)
 {
     (void)state;
     LUGE_SCOPE("t");
-    luge_module *plain = luge_nn_residual(luge_nn_relu(), NULL), *both = luge_nn_residual(luge_nn_relu(), luge_nn_tanh());
+    luge_module *plain = luge_nn_residual(luge_nn_relu(), NULL),
+                *both = luge_nn_residual(luge_nn_relu(), luge_nn_tanh());
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(2), -1, 2);
     assert_values(luge_forward(plain, x), -1, 4);
     assert_true(same_bits(luge_forward(both, x), luge_add(luge_relu(x), luge_tanh(x))));
@@ -454,10 +465,11 @@ static void encoder_layers_agree_with_pytorch(void **state)
     luge_module *m = luge_nn_transformer_encoder_layer(4, 2, NULL);
     char names[512] = "";
     luge_module_each_param(m, note_param, names);
-    assert_string_equal(names, "self_attn.in_proj_weight[12, 4] self_attn.in_proj_bias[12] self_attn.out_proj.weight[4, 4] "
-                                "self_attn.out_proj.bias[4] linear1.weight[2048, 4] linear1.bias[2048] "
-                                "linear2.weight[4, 2048] linear2.bias[4] norm1.weight[4] norm1.bias[4] "
-                                "norm2.weight[4] norm2.bias[4] ");
+    assert_string_equal(names,
+                        "self_attn.in_proj_weight[12, 4] self_attn.in_proj_bias[12] self_attn.out_proj.weight[4, 4] "
+                        "self_attn.out_proj.bias[4] linear1.weight[2048, 4] linear1.bias[2048] "
+                        "linear2.weight[4, 2048] linear2.bias[4] norm1.weight[4] norm1.bias[4] "
+                        "norm2.weight[4] norm2.bias[4] ");
     luge_module_destroy(m);
 }
 
@@ -473,8 +485,9 @@ static void attention_takes_one_to_four_inputs(void **state)
     luge_tensor *y = luge_forward(m, x);
     assert_close(luge_forward_list(m, LUGE_LIST(x, copy, copy)), y, 1e-14, "three products are one");
     assert_close(luge_forward_list(m, LUGE_LIST(x, copy, copy, LUGE_NONE)), y, 1e-14, "no mask");
-    assert_close(luge_forward_list(m, LUGE_LIST(x, luge_zeros(LUGE_SHAPE(3, 3), &(luge_tensor_options){.dtype = LUGE_F64}))), y,
-                 1e-14, "a mask of zeros");
+    assert_close(
+        luge_forward_list(m, LUGE_LIST(x, luge_zeros(LUGE_SHAPE(3, 3), &(luge_tensor_options){.dtype = LUGE_F64}))), y,
+        1e-14, "a mask of zeros");
     luge_tensor *cross = luge_forward_list(m, LUGE_LIST(x, kv, kv));
     double *is = values_of(cross);
     for (int i = 0; i < 24; ++i) assert_near(is[i], attention_cross[i], 1e-12);
@@ -482,9 +495,12 @@ static void attention_takes_one_to_four_inputs(void **state)
     /* Attending to itself only is the value projection: a mask that leaves the diagonal. */
     luge_tensor *eye = luge_eq(luge_unsqueeze(luge_arange(0, 3, 1, NULL), 1), luge_arange(0, 3, 1, NULL));
     luge_tensor *only = luge_forward_list(m, LUGE_LIST(x, eye));
-    luge_tensor *w = luge_slice(luge_module_param(m, "in_proj_weight"), 0, 8, 12), *b = luge_slice(luge_module_param(m, "in_proj_bias"), 0, 8, 12);
+    luge_tensor *w = luge_slice(luge_module_param(m, "in_proj_weight"), 0, 8, 12),
+                *b = luge_slice(luge_module_param(m, "in_proj_bias"), 0, 8, 12);
     luge_tensor *value = luge_linear(x, w, b);
-    assert_close(only, luge_linear(value, luge_module_param(m, "out_proj.weight"), luge_module_param(m, "out_proj.bias")), 1e-12, "diagonal");
+    assert_close(only,
+                 luge_linear(value, luge_module_param(m, "out_proj.weight"), luge_module_param(m, "out_proj.bias")),
+                 1e-12, "diagonal");
 
     assert_null(luge_forward(m, kv = luge_zeros(LUGE_SHAPE(2, 3, 5), NULL)));
     assert_error(LUGE_ERR_SHAPE, "the query is [2, 3, 5], not [N, L, 4]");

@@ -121,11 +121,23 @@ static luge_module *probe_create(void (*act)(luge_module *self))
     return luge_module_create(&probe_class, &(probe){.act = act});
 }
 
-static luge_tensor *ones(void) { return luge_ones(LUGE_SHAPE(2), NULL); }
+static luge_tensor *ones(void)
+{
+    return luge_ones(LUGE_SHAPE(2), NULL);
+}
 
-static void add_dotted(luge_module *self) { luge_module_add_param(self, "a.b", ones()); }
-static void add_empty(luge_module *self) { luge_module_add_buffer(self, "", ones()); }
-static void add_unnamed(luge_module *self) { luge_module_add(self, NULL, luge_nn_relu()); }
+static void add_dotted(luge_module *self)
+{
+    luge_module_add_param(self, "a.b", ones());
+}
+static void add_empty(luge_module *self)
+{
+    luge_module_add_buffer(self, "", ones());
+}
+static void add_unnamed(luge_module *self)
+{
+    luge_module_add(self, NULL, luge_nn_relu());
+}
 static void add_twice(luge_module *self)
 {
     luge_module_add_param(self, "a", ones());
@@ -136,22 +148,52 @@ static void add_buffer_twice(luge_module *self)
     luge_module_add(self, "a", luge_nn_relu());
     luge_module_add_buffer(self, "a", ones());
 }
-static void add_null(luge_module *self) { luge_module_add_param(self, "a", NULL); }
-static void add_none(luge_module *self) { luge_module_add_buffer(self, "a", LUGE_NONE); }
-static void add_integers(luge_module *self) { luge_module_add_param(self, "a", LABELS(1, 2)); }
-static void add_null_child(luge_module *self) { luge_module_add(self, "a", NULL); }
-static void add_failed_child(luge_module *self) { luge_module_add(self, "a", luge_nn_linear(-1, 2, NULL)); }
-static void add_itself(luge_module *self) { luge_module_add(self, "a", self); }
-static void hand_itself_over(luge_module *self) { luge_nn_sequential(self, luge_nn_relu()); }
-static void run_itself(luge_module *self) { luge_forward(self, ones()); }
+static void add_null(luge_module *self)
+{
+    luge_module_add_param(self, "a", NULL);
+}
+static void add_none(luge_module *self)
+{
+    luge_module_add_buffer(self, "a", LUGE_NONE);
+}
+static void add_integers(luge_module *self)
+{
+    luge_module_add_param(self, "a", LABELS(1, 2));
+}
+static void add_null_child(luge_module *self)
+{
+    luge_module_add(self, "a", NULL);
+}
+static void add_failed_child(luge_module *self)
+{
+    luge_module_add(self, "a", luge_nn_linear(-1, 2, NULL));
+}
+static void add_itself(luge_module *self)
+{
+    luge_module_add(self, "a", self);
+}
+static void hand_itself_over(luge_module *self)
+{
+    luge_nn_sequential(self, luge_nn_relu());
+}
+static void run_itself(luge_module *self)
+{
+    luge_forward(self, ones());
+}
 static void destroy_itself(luge_module *self)
 {
     luge_module_add_param(self, "a", ones());
     luge_module_destroy(self); /* ignored */
     luge_fail(LUGE_ERR_STATE, "still here");
 }
-static void clone_itself(luge_module *self) { luge_module_clone(self); }
-static void save_itself(luge_module *self) { luge_module_freeze(self, NULL); }
+static void clone_itself(luge_module *self)
+{
+    luge_module_clone(self);
+}
+static void save_itself(luge_module *self)
+{
+    luge_module_freeze(self, NULL);
+}
 
 static void failing_builds_leave_nothing(void **state)
 {
@@ -233,7 +275,10 @@ static void classes_are_checked(void **state)
 
 static luge_tensor *given, *taken;
 
-static void take_given(luge_module *self) { taken = luge_module_add_param(self, "w", given); }
+static void take_given(luge_module *self)
+{
+    taken = luge_module_add_param(self, "w", given);
+}
 
 static void unshared_values_are_taken_over(void **state)
 {
@@ -246,7 +291,7 @@ static void unshared_values_are_taken_over(void **state)
         assert_true(luge_tensor_requires_grad(taken));
         luge_module_destroy(m);
     }
-    {   /* somebody else holds it: a copy, and theirs stays what it was */
+    { /* somebody else holds it: a copy, and theirs stays what it was */
         LUGE_SCOPE("t");
         given = luge_retain(LUGE_TENSOR(LUGE_SHAPE(2), 1, 2));
         luge_module *m = probe_create(take_given);
@@ -257,7 +302,7 @@ static void unshared_values_are_taken_over(void **state)
         luge_release(given);
         luge_module_destroy(m);
     }
-    {   /* a view shares memory; a result of ops is no leaf; gaps are closed */
+    { /* a view shares memory; a result of ops is no leaf; gaps are closed */
         LUGE_SCOPE("t");
         luge_tensor *base = LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3, 4);
         given = luge_select(base, 1, 1);

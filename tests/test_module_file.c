@@ -42,8 +42,10 @@ static void assert_same_values(luge_module *a, luge_module *b)
 {
     static const char *const params[] = {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"};
     static const char *const buffers[] = {"1.running_mean", "1.running_var", "1.num_batches_tracked"};
-    for (int i = 0; i < 6; ++i) assert_true(same_bits(luge_module_param(a, params[i]), luge_module_param(b, params[i])));
-    for (int i = 0; i < 3; ++i) assert_true(same_bits(luge_module_buffer(a, buffers[i]), luge_module_buffer(b, buffers[i])));
+    for (int i = 0; i < 6; ++i)
+        assert_true(same_bits(luge_module_param(a, params[i]), luge_module_param(b, params[i])));
+    for (int i = 0; i < 3; ++i)
+        assert_true(same_bits(luge_module_buffer(a, buffers[i]), luge_module_buffer(b, buffers[i])));
 }
 
 static void what_is_saved_is_loaded(void **state)
@@ -116,7 +118,8 @@ static void sav_06_differences_are_listed_and_nothing_changes(void **state)
     assert_non_null(strstr(result.text, "not in the module: 2 f32\n"));
     assert_values(luge_module_param(inner, "0"), 1, 1);
     assert_int_equal(luge_module_load(model, path, NULL, &result), LUGE_ERR_FORMAT);
-    assert_error(LUGE_ERR_FORMAT, "missing in the file: 1.weight\nmissing in the file: 1.bias\nnot in the module: 0 f32");
+    assert_error(LUGE_ERR_FORMAT,
+                 "missing in the file: 1.weight\nmissing in the file: 1.bias\nnot in the module: 0 f32");
     assert_true(result.missing == 2 && result.unexpected == 3);
 
     const luge_load_options partial = {.partial = true};
@@ -127,7 +130,8 @@ static void sav_06_differences_are_listed_and_nothing_changes(void **state)
     /* What is skipped is no difference. */
     assert_int_equal(luge_module_load(inner, path, &(luge_load_options){.skip = "1|2"}, &result), LUGE_OK);
     assert_true(result.loaded == 1 && result.mismatched == 0 && result.unexpected == 0);
-    assert_int_equal(luge_module_load(inner, path, &(luge_load_options){.skip = "nothing"}, &result), LUGE_ERR_ARGUMENT);
+    assert_int_equal(luge_module_load(inner, path, &(luge_load_options){.skip = "nothing"}, &result),
+                     LUGE_ERR_ARGUMENT);
     assert_error(LUGE_ERR_ARGUMENT, "matches \"nothing\" to skip");
     luge_module_destroy(model);
     luge_module_destroy(inner);
@@ -140,7 +144,8 @@ static void sav_10_views_are_written_row_by_row(void **state)
     LUGE_SCOPE("t");
     const char *path = in_folder("f");
     luge_tensor *turned = luge_transpose(LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3, 4), 0, 1);
-    luge_module *a = luge_nn_params(LUGE_LIST(turned)), *b = luge_nn_params(LUGE_LIST(luge_zeros(LUGE_SHAPE(2, 2), NULL)));
+    luge_module *a = luge_nn_params(LUGE_LIST(turned)),
+                *b = luge_nn_params(LUGE_LIST(luge_zeros(LUGE_SHAPE(2, 2), NULL)));
     assert_int_equal(luge_module_save(a, path), LUGE_OK);
     assert_int_equal(luge_module_load(b, path, NULL, NULL), LUGE_OK);
     assert_values(luge_module_param(b, "0"), 1, 3, 2, 4);
@@ -232,7 +237,10 @@ static void named_build(luge_module *self, void *state)
 
 static const luge_module_class named_class = {.name = "Named", .state_size = sizeof(named *), .build = named_build};
 
-static luge_tensor *through(luge_module *m, const char *name, luge_tensor *x) { return luge_forward(luge_module_child(m, name), x); }
+static luge_tensor *through(luge_module *m, const char *name, luge_tensor *x)
+{
+    return luge_forward(luge_module_child(m, name), x);
+}
 
 static luge_module *load_sample(named *children, const char *name)
 {
@@ -279,7 +287,8 @@ static void a_trained_pytorch_net_reads_digits(void **state)
                         {"fc1", luge_nn_linear(11616, 32, NULL)},   {"fc2", luge_nn_linear(32, 10, NULL)},
                         {"norm2", luge_nn_batch_norm1d(10, NULL)},  {NULL, NULL}};
     luge_module *m = load_sample(children, "pytorch_mnist_cnn");
-    luge_tensor *images = luge_read_idx(test_data("mnist/t10k-images-idx3-ubyte.gz")), *labels = luge_read_idx(test_data("mnist/t10k-labels-idx1-ubyte.gz"));
+    luge_tensor *images = luge_read_idx(test_data("mnist/t10k-images-idx3-ubyte.gz")),
+                *labels = luge_read_idx(test_data("mnist/t10k-labels-idx1-ubyte.gz"));
     enum { COUNT = 500 };
     luge_tensor *x = luge_reshape(luge_cast(luge_slice(images, 0, 0, COUNT), LUGE_F32), LUGE_SHAPE(COUNT, 1, 28, 28));
     x = luge_mul_scalar(luge_add_scalar(luge_mul_scalar(x, 1 / 255.0), -0.1307), 1 / 0.3081);
@@ -291,7 +300,8 @@ static void a_trained_pytorch_net_reads_digits(void **state)
     x = luge_flatten(through(m, "norm1", x), 1, -1);
     luge_tensor *logits = through(m, "norm2", through(m, "fc2", luge_relu(through(m, "fc1", x))));
     /* PyTorch in f64, first image. */
-    static const double first[] = {-0.85099, -1.48741, -1.25595, -1.47106, -1.26021, -2.13442, -1.74878, 8.75707, -1.58929, -0.89986};
+    static const double first[] = {-0.85099, -1.48741, -1.25595, -1.47106, -1.26021,
+                                   -2.13442, -1.74878, 8.75707,  -1.58929, -0.89986};
     assert_ok();
     double *y = values_of(luge_select(logits, 0, 0));
     for (int i = 0; i < 10; ++i) assert_near(y[i], first[i], 2e-5);
@@ -430,7 +440,8 @@ static void sav_01_killed_saves_leave_a_whole_file(void **state)
         luge_tensor *w = luge_detach(luge_module_param(m, "weight")), *b = luge_detach(luge_module_param(m, "bias"));
         const double k = luge_item(luge_max(w, LUGE_ALL_AXES));
         if (i == 0 && k < 1) continue; /* killed before its first save */
-        if (k >= 1) assert_true(luge_item(luge_min(w, LUGE_ALL_AXES)) == k && luge_item(luge_min(b, LUGE_ALL_AXES)) == k);
+        if (k >= 1)
+            assert_true(luge_item(luge_min(w, LUGE_ALL_AXES)) == k && luge_item(luge_min(b, LUGE_ALL_AXES)) == k);
         largest = fmax(largest, k);
     }
     assert_true(largest >= 2);

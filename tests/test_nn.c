@@ -60,9 +60,11 @@ static void names_are_pytorchs(void **state)
     assert_string_equal(params.text, "0.weight[2, 1, 3, 3] 0.bias[2] 1.weight[2] 1.bias[2] 2.body.weight[4, 4] "
                                      "2.body.bias[4] ");
     assert_string_equal(buffers.text, "1.running_mean[2] 1.running_var[2] 1.num_batches_tracked[] ");
-    assert_string_equal(modules.text, ":Sequential 0:Conv2d 1:BatchNorm2d 2:Residual 2.body:Linear 2.shortcut:Identity ");
+    assert_string_equal(modules.text,
+                        ":Sequential 0:Conv2d 1:BatchNorm2d 2:Residual 2.body:Linear 2.shortcut:Identity ");
     assert_int_equal(luge_module_param_count(net), 18 + 2 + 4 + 20);
-    assert_ptr_equal(luge_module_param(net, "2.body.bias"), luge_module_param(luge_module_child(net, "2.body"), "bias"));
+    assert_ptr_equal(luge_module_param(net, "2.body.bias"),
+                     luge_module_param(luge_module_child(net, "2.body"), "bias"));
     assert_int_equal(luge_tensor_dtype(luge_module_buffer(net, "1.num_batches_tracked")), LUGE_I64);
     luge_module_destroy(net);
 }
@@ -71,7 +73,8 @@ static void what_is_not_there_is_an_error(void **state)
 {
     (void)state;
     luge_module *net = small_net();
-    static const char *const wrong[] = {"", ".", "0", "0.", ".weight", "0.weigh", "0.weight.", "3.weight", "00.weight", "0..weight"};
+    static const char *const wrong[] = {"",        ".",         "0",        "0.",        ".weight",
+                                        "0.weigh", "0.weight.", "3.weight", "00.weight", "0..weight"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
         assert_null(luge_module_param(net, wrong[i]));
         assert_error(LUGE_ERR_ARGUMENT, "luge_module_param: the Sequential has no parameter");
@@ -256,7 +259,7 @@ static void modules_may_go_under_an_open_eval_region(void **state)
         assert_int_equal(live_now().objects, 4); /* until the region closes */
     }
     assert_int_equal(live_now().objects, 0);
-    {   /* a child that outlives its parent meanwhile */
+    { /* a child that outlives its parent meanwhile */
         luge_module *net = small_net();
         LUGE_EVAL(luge_module_child(net, "0"));
         luge_module_destroy(net);
@@ -287,7 +290,8 @@ static void frozen_parameters_get_no_gradient(void **state)
     assert_int_equal(luge_module_freeze(net, NULL), 4);
     assert_int_equal(luge_module_unfreeze(net, NULL), 4);
     assert_int_equal(luge_module_freeze(net, "3.*"), 0);
-    assert_error(LUGE_ERR_ARGUMENT, "luge_module_freeze: no parameter matches \"3.*\"; the first is called \"0.weight\"");
+    assert_error(LUGE_ERR_ARGUMENT,
+                 "luge_module_freeze: no parameter matches \"3.*\"; the first is called \"0.weight\"");
     assert_int_equal(luge_module_freeze(net, "@vector"), 0);
     assert_error(LUGE_ERR_ARGUMENT, "\"@vector\" is no class");
     luge_module_destroy(net);
@@ -322,8 +326,9 @@ static void clones_are_independent_and_equal(void **state)
     (void)state;
     LUGE_SCOPE("t");
     const luge_shape bn_input = LUGE_SHAPE(4, 3);
-    luge_module *net = luge_nn_sequential(luge_nn_linear(3, 3, NULL), luge_nn_batch_norm1d(3, NULL),
-                                          luge_nn_residual(luge_nn_linear(3, 3, NULL), luge_nn_identity()), luge_nn_dropout(0.3));
+    luge_module *net =
+        luge_nn_sequential(luge_nn_linear(3, 3, NULL), luge_nn_batch_norm1d(3, NULL),
+                           luge_nn_residual(luge_nn_linear(3, 3, NULL), luge_nn_identity()), luge_nn_dropout(0.3));
     luge_forward(net, luge_randn(bn_input, NULL));
     luge_module_freeze(net, "2.*");
     luge_module_eval(luge_module_child(net, "1"));
@@ -374,7 +379,8 @@ static void copying_wants_everything_to_fit(void **state)
 {
     (void)state;
     LUGE_SCOPE("t");
-    luge_module *a = small_net(), *b = small_net(), *c = luge_nn_sequential(luge_nn_linear(3, 4, NULL), luge_nn_tanh(), luge_nn_linear(4, 3, NULL)),
+    luge_module *a = small_net(), *b = small_net(),
+                *c = luge_nn_sequential(luge_nn_linear(3, 4, NULL), luge_nn_tanh(), luge_nn_linear(4, 3, NULL)),
                 *shorter = luge_nn_sequential(luge_nn_linear(3, 4, NULL));
     luge_tensor *handle = luge_module_param(b, "0.weight"), *old = luge_clone(luge_detach(handle));
     assert_int_equal(luge_module_copy(b, c), LUGE_ERR_SHAPE);
@@ -513,10 +519,10 @@ static void summaries_of_what_does_not_run(void **state)
 
 static luge_module *everything(void)
 {
-    return luge_nn_sequential(
-        luge_nn_conv2d(1, 4, 3, NULL), luge_nn_batch_norm2d(4, NULL), luge_nn_relu(), luge_nn_max_pool2d(2, NULL),
-        luge_nn_flatten(), luge_nn_residual(luge_nn_linear(4, 4, NULL), luge_nn_sequential(luge_nn_dropout(0.1))),
-        luge_nn_linear(4, 4, NULL));
+    return luge_nn_sequential(luge_nn_conv2d(1, 4, 3, NULL), luge_nn_batch_norm2d(4, NULL), luge_nn_relu(),
+                              luge_nn_max_pool2d(2, NULL), luge_nn_flatten(),
+                              luge_nn_residual(luge_nn_linear(4, 4, NULL), luge_nn_sequential(luge_nn_dropout(0.1))),
+                              luge_nn_linear(4, 4, NULL));
 }
 
 /* Each allocation of each kind fails in turn until one run goes through. */
@@ -535,7 +541,8 @@ static void fail_in_turn(void (*act)(void *user), void *user)
             lg_fault_set((lg_fault_kind)kind, 0);
             const luge_status status = luge_error_take(NULL, 0);
             const luge_live_counts after = live_now();
-            if (after.objects != before.objects || after.tensors != before.tensors || after.host_bytes != before.host_bytes) {
+            if (after.objects != before.objects || after.tensors != before.tensors ||
+                after.host_bytes != before.host_bytes) {
                 fail_msg("kind %d, request %d: left behind %d objects, %d tensors, %d bytes", kind, (int)n,
                          (int)(after.objects - before.objects), (int)(after.tensors - before.tensors),
                          (int)(after.host_bytes - before.host_bytes));
@@ -554,11 +561,20 @@ static void build_and_destroy(void *user)
     luge_module_destroy(everything());
 }
 
-static void clone_and_destroy(void *user) { luge_module_destroy(luge_module_clone(user)); }
+static void clone_and_destroy(void *user)
+{
+    luge_module_destroy(luge_module_clone(user));
+}
 
-static void run_forward(void *user) { luge_forward(user, luge_zeros(LUGE_SHAPE(2, 1, 4, 4), NULL)); }
+static void run_forward(void *user)
+{
+    luge_forward(user, luge_zeros(LUGE_SHAPE(2, 1, 4, 4), NULL));
+}
 
-static void summarise(void *user) { luge_module_summary(user, LUGE_SHAPE(2, 1, 4, 4)); }
+static void summarise(void *user)
+{
+    luge_module_summary(user, LUGE_SHAPE(2, 1, 4, 4));
+}
 
 static void failures_leave_nothing_behind(void **state)
 {

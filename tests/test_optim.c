@@ -20,10 +20,22 @@
 
 typedef luge_optim *(*make_fn)(luge_module *params);
 
-static luge_optim *make_sgd(luge_module *m, luge_sgd_options o) { return luge_sgd_create(m, 0.1, &o); }
-static luge_optim *sgd_1(luge_module *m) { return luge_sgd_create(m, 0.1, NULL); }
-static luge_optim *sgd_2(luge_module *m) { return make_sgd(m, (luge_sgd_options){.weight_decay = 0.2}); }
-static luge_optim *sgd_3(luge_module *m) { return make_sgd(m, (luge_sgd_options){.momentum = 0.9}); }
+static luge_optim *make_sgd(luge_module *m, luge_sgd_options o)
+{
+    return luge_sgd_create(m, 0.1, &o);
+}
+static luge_optim *sgd_1(luge_module *m)
+{
+    return luge_sgd_create(m, 0.1, NULL);
+}
+static luge_optim *sgd_2(luge_module *m)
+{
+    return make_sgd(m, (luge_sgd_options){.weight_decay = 0.2});
+}
+static luge_optim *sgd_3(luge_module *m)
+{
+    return make_sgd(m, (luge_sgd_options){.momentum = 0.9});
+}
 static luge_optim *sgd_4(luge_module *m)
 {
     return make_sgd(m, (luge_sgd_options){.momentum = 0.9, .dampening = 0.4, .weight_decay = 0.2});
@@ -32,12 +44,18 @@ static luge_optim *sgd_5(luge_module *m)
 {
     return make_sgd(m, (luge_sgd_options){.momentum = 0.8, .nesterov = true, .weight_decay = 0.2});
 }
-static luge_optim *adam_1(luge_module *m) { return luge_adam_create(m, 0.1, NULL); }
+static luge_optim *adam_1(luge_module *m)
+{
+    return luge_adam_create(m, 0.1, NULL);
+}
 static luge_optim *adam_2(luge_module *m)
 {
     return luge_adam_create(m, 0.1, &(luge_adam_options){.betas = {0.7, 0.95}, .eps = 0.01, .weight_decay = 0.2});
 }
-static luge_optim *adamw_1(luge_module *m) { return luge_adamw_create(m, 0.1, 0.2, NULL); }
+static luge_optim *adamw_1(luge_module *m)
+{
+    return luge_adamw_create(m, 0.1, 0.2, NULL);
+}
 static luge_optim *adamw_2(luge_module *m)
 {
     return luge_adamw_create(m, 0.1, 0.01, &(luge_adam_options){.betas = {0, 0.5}, .eps = 0.01});
@@ -70,10 +88,14 @@ static void steps_agree_with_pytorch(void **state)
         make_fn make;
         const double *expected;
     } rows[] = {
-        {"sgd_plain", sgd_1, sgd_plain},         {"sgd_decay", sgd_2, sgd_decay},
-        {"sgd_momentum", sgd_3, sgd_momentum},   {"sgd_dampening", sgd_4, sgd_dampening},
-        {"sgd_nesterov", sgd_5, sgd_nesterov},   {"adam_plain", adam_1, adam_plain},
-        {"adam_settings", adam_2, adam_settings}, {"adamw_plain", adamw_1, adamw_plain},
+        {"sgd_plain", sgd_1, sgd_plain},
+        {"sgd_decay", sgd_2, sgd_decay},
+        {"sgd_momentum", sgd_3, sgd_momentum},
+        {"sgd_dampening", sgd_4, sgd_dampening},
+        {"sgd_nesterov", sgd_5, sgd_nesterov},
+        {"adam_plain", adam_1, adam_plain},
+        {"adam_settings", adam_2, adam_settings},
+        {"adamw_plain", adamw_1, adamw_plain},
         {"adamw_settings", adamw_2, adamw_settings},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
@@ -86,8 +108,8 @@ static void steps_agree_with_pytorch(void **state)
             run_five(rows[i].make, dtypes[d].dtype, out);
             for (int k = 0; k < 3; ++k) {
                 if (fabs(out[k] - rows[i].expected[k]) <= dtypes[d].bound) continue;
-                fail_msg("%s, dtype %d, element %d: %.17g, PyTorch %.17g", rows[i].name, (int)dtypes[d].dtype, k, out[k],
-                         rows[i].expected[k]);
+                fail_msg("%s, dtype %d, element %d: %.17g, PyTorch %.17g", rows[i].name, (int)dtypes[d].dtype, k,
+                         out[k], rows[i].expected[k]);
             }
         }
     }
@@ -249,12 +271,17 @@ static void agr_09_gradients_of_other_layouts(void **state)
         for (int layout = 0; layout < 4; ++layout) {
             LUGE_SCOPE("t");
             const luge_shape shape = LUGE_SHAPE(40, 70), turned = LUGE_SHAPE(70, 40);
-            luge_tensor *base = luge_cast(luge_randn(shape, NULL), dtype), *grad = luge_cast(luge_randn(shape, NULL), dtype);
+            luge_tensor *base = luge_cast(luge_randn(shape, NULL), dtype),
+                        *grad = luge_cast(luge_randn(shape, NULL), dtype);
             luge_tensor *dense = luge_clone(base);
             /* The same values with the axes of memory exchanged, in one, the other, or both; or with gaps. */
-            luge_tensor *p = layout & 1 ? luge_transpose(luge_clone(luge_contiguous(luge_transpose(base, 0, 1))), 0, 1) : luge_clone(base);
-            luge_tensor *g = layout & 2 ? luge_transpose(luge_contiguous(luge_transpose(grad, 0, 1)), 0, 1)
-                                        : luge_slice(luge_cat(LUGE_LIST(grad, luge_cast(luge_zeros(LUGE_SHAPE(40, 3), NULL), dtype)), 1), 1, 0, 70);
+            luge_tensor *p = layout & 1 ? luge_transpose(luge_clone(luge_contiguous(luge_transpose(base, 0, 1))), 0, 1)
+                                        : luge_clone(base);
+            luge_tensor *g =
+                layout & 2
+                    ? luge_transpose(luge_contiguous(luge_transpose(grad, 0, 1)), 0, 1)
+                    : luge_slice(luge_cat(LUGE_LIST(grad, luge_cast(luge_zeros(LUGE_SHAPE(40, 3), NULL), dtype)), 1), 1,
+                                 0, 70);
             assert_int_equal(luge_tensor_size(luge_zeros(turned, NULL), 0), 70);
             luge_module *m = luge_nn_params(LUGE_LIST(p)), *n = luge_nn_params(LUGE_LIST(dense));
             luge_optim *a = luge_adam_create(m, 0.1, NULL), *b = luge_adam_create(n, 0.1, NULL);
@@ -386,7 +413,8 @@ static void options_are_checked(void **state)
     REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.momentum = 0.9, .dampening = NAN}), "dampening");
     REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.weight_decay = -1}), "weight_decay");
     REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.nesterov = true}), "nesterov needs momentum");
-    REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.nesterov = true, .momentum = 0.9, .dampening = 0.1}), "no dampening");
+    REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.nesterov = true, .momentum = 0.9, .dampening = 0.1}),
+            "no dampening");
     REFUSED(luge_sgd_create(m, 1, &(luge_sgd_options){.reserved = {1}}), "luge_sgd_options: reserved");
     REFUSED(luge_adam_create(m, 1, &(luge_adam_options){.betas = {1, 0.9}}), "betas[0] must be in [0, 1), not 1");
     REFUSED(luge_adam_create(m, 1, &(luge_adam_options){.betas = {0.9, -0.1}}), "betas[1]");
@@ -512,7 +540,7 @@ static void leaves_do_not_share_gradients(void **state)
     luge_module *m = luge_nn_params(LUGE_LIST(a, b));
     luge_optim *opt = luge_sgd_create(m, 1, NULL);
     luge_backward(luge_sum(luge_mul_scalar(luge_add(a, b), 8), LUGE_ALL_AXES));
-    luge_clip_grad_norm(opt, 8);  /* the norm is 16 */
+    luge_clip_grad_norm(opt, 8); /* the norm is 16 */
     assert_near(at(luge_tensor_grad(a), 0), 4, 1e-5);
     assert_near(at(luge_tensor_grad(b), 1), 4, 1e-5);
     luge_optim_destroy(opt);
@@ -534,7 +562,8 @@ static void state_has_pytorchs_names(void **state)
     luge_tensor *w = PARAM(1, 2), *unused = PARAM(3);
     luge_module *m = luge_nn_params(LUGE_LIST(w, unused));
     luge_optim *adam = luge_adam_create(m, 0.1, &(luge_adam_options){.betas = {0.5, 0.75}}),
-               *sgd = luge_sgd_create(m, 0.5, &(luge_sgd_options){.momentum = 0.5}), *plain = luge_sgd_create(m, 0.5, NULL);
+               *sgd = luge_sgd_create(m, 0.5, &(luge_sgd_options){.momentum = 0.5}),
+               *plain = luge_sgd_create(m, 0.5, NULL);
     SET_GRAD(w, 2, 4);
     luge_optim_step(adam);
     luge_optim_step(sgd);
@@ -572,7 +601,9 @@ static void state_has_pytorchs_names(void **state)
     /* What is set is a copy, and may be of another dtype; the other moment starts at zero. */
     luge_tensor *mean = luge_cast(PARAM(7), LUGE_F64);
     assert_int_equal(luge_optim_set_state(adam, "1", "exp_avg", mean), LUGE_OK);
-    assert_int_equal(luge_optim_set_state(adam, "1", "step", luge_full(LUGE_SCALAR, 9, &(luge_tensor_options){.dtype = LUGE_I64})), LUGE_OK);
+    assert_int_equal(
+        luge_optim_set_state(adam, "1", "step", luge_full(LUGE_SCALAR, 9, &(luge_tensor_options){.dtype = LUGE_I64})),
+        LUGE_OK);
     luge_fill_(mean, 0);
     text[0] = '\0';
     luge_optim_each_state(adam, note_state, text);

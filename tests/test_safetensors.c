@@ -111,7 +111,8 @@ static void samples_of_every_dtype(void **state)
     };
     lg_safetensors *s = open_sample("hf_overall");
     assert_int_equal(lg_safetensors_count(s), 9);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) check_entry(s, rows[i].name, rows[i].dtype, 6, rows[i].values);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)
+        check_entry(s, rows[i].name, rows[i].dtype, 6, rows[i].values);
     assert_int_equal(lg_safetensors_find(s, "x"), -1);
     lg_safetensors_close(s);
     s = open_sample("hf_f32");
@@ -125,7 +126,8 @@ static void samples_of_every_dtype(void **state)
 static void samples_with_odd_headers_and_shapes(void **state)
 {
     (void)state;
-    static const char *const empty[] = {"valid_empty_no_tensors", "valid_whitespace_leading_header", "valid_whitespace_trailing_header"};
+    static const char *const empty[] = {"valid_empty_no_tensors", "valid_whitespace_leading_header",
+                                        "valid_whitespace_trailing_header"};
     for (int i = 0; i < 3; ++i) {
         lg_safetensors *s = open_sample(empty[i]);
         assert_int_equal(lg_safetensors_count(s), 0);
@@ -172,14 +174,16 @@ static void malformed_samples_are_refused(void **state)
 static void sav_07_shape_larger_than_byte_range(void **state)
 {
     (void)state;
-    reject("{\"t\":{\"dtype\":\"F32\",\"shape\":[1000,1000],\"data_offsets\":[0,4]}}", 4, "\"t\" needs 4000000 bytes, but has 4");
+    reject("{\"t\":{\"dtype\":\"F32\",\"shape\":[1000,1000],\"data_offsets\":[0,4]}}", 4,
+           "\"t\" needs 4000000 bytes, but has 4");
 }
 
 static void sav_08_duplicate_keys(void **state)
 {
     (void)state;
-    reject("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
-           "duplicate");
+    reject("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
+           "\"data_offsets\":[4,8]}}",
+           8, "duplicate");
     reject("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "duplicate");
     reject("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "duplicate");
 }
@@ -225,8 +229,10 @@ static void entries_are_checked(void **state)
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]"), 4, "an impossible shape");
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]"), 4, "an impossible shape");
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[\"1\"],\"data_offsets\":[0,4]"), 4, "an impossible shape");
-    reject(ENTRY("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]"), 0, "more elements than fit");
-    reject(ENTRY("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]"), 0, "more elements than fit");
+    reject(ENTRY("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]"), 0,
+           "more elements than fit");
+    reject(ENTRY("\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]"), 0,
+           "more elements than fit");
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[1]"), 4, "no data_offsets");
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]"), 4, "no data_offsets");
     reject(ENTRY("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]"), 4, "no data_offsets");
@@ -247,8 +253,9 @@ static void entries_are_checked(void **state)
     reject("{" A(0, 4) "," B(0, 4) "}", 4, "overlapping");
     reject("{" A(0, 4) "}", 6, "2 bytes at the end belong to no tensor");
     /* In any order they may come, with more about them than we know. */
-    const char *path = make_file("good", "{" B(4, 8) ",\"a\":{\"dtype\":\"U8\",\"more\":{\"x\":[1]},\"shape\":[4],\"data_offsets\":[0,4]}}",
-                                 (const char[]){1, 2, 3, 4, 5, 6, 7, 8}, 8);
+    const char *path = make_file(
+        "good", "{" B(4, 8) ",\"a\":{\"dtype\":\"U8\",\"more\":{\"x\":[1]},\"shape\":[4],\"data_offsets\":[0,4]}}",
+        (const char[]){1, 2, 3, 4, 5, 6, 7, 8}, 8);
 #undef A
 #undef B
     lg_safetensors *s = lg_safetensors_open(path);
@@ -260,7 +267,8 @@ static void entries_are_checked(void **state)
 static void what_cannot_be_read_can_be_skipped(void **state)
 {
     (void)state;
-    const char *path = make_file("u64", "{\"a\":{\"dtype\":\"U64\",\"shape\":[1],\"data_offsets\":[0,8]}}", "\1\0\0\0\0\0\0\0", 8);
+    const char *path =
+        make_file("u64", "{\"a\":{\"dtype\":\"U64\",\"shape\":[1],\"data_offsets\":[0,8]}}", "\1\0\0\0\0\0\0\0", 8);
     lg_safetensors *s = lg_safetensors_open(path);
     assert_non_null(s);
     assert_false(lg_safetensors_entry(s, 0)->readable);
@@ -396,7 +404,8 @@ static void damaged_files_are_survived(void **state)
             random = random * 1664525 + 1013904223;
             static const char likely[] = "0123456789,:[]{}\"-";
             const size_t at = (random >> 8) % (k == 0 ? size : 170);
-            bad[at] = run % 2 ? (unsigned char)likely[(random >> 3) % (sizeof likely - 1)] : (unsigned char)(random >> 20);
+            bad[at] =
+                run % 2 ? (unsigned char)likely[(random >> 3) % (sizeof likely - 1)] : (unsigned char)(random >> 20);
         }
         if (run % 10 == 0) length = (random >> 7) % size;
         write_file(in_folder("bad"), bad, length);
@@ -443,7 +452,8 @@ static void failing_writes_leave_the_old_file(void **state)
             }
             assert_int_not_equal(status, LUGE_OK);
             /* After the rename only the sync of the directory can fail: then it is the new one. */
-            assert_true(value == 1 || (kinds[kind] == LG_FAULT_FILE && n >= 7) || (kinds[kind] == LG_FAULT_HOST && value == 2));
+            assert_true(value == 1 || (kinds[kind] == LG_FAULT_FILE && n >= 7) ||
+                        (kinds[kind] == LG_FAULT_HOST && value == 2));
         }
     }
 }

@@ -63,7 +63,8 @@ static void factors_agree_with_pytorch(void **state)
     check_rates(s, one_cycle_lr, 10, 1e-14);
     assert_near(luge_sched_factor(s, 1000), one_cycle_lr[9], 1e-15);
     luge_sched_destroy(s);
-    s = luge_one_cycle_lr_create(optim, 7, &(luge_one_cycle_options){.pct_start = 0.5, .div_factor = 4, .final_div_factor = 10});
+    s = luge_one_cycle_lr_create(optim, 7,
+                                 &(luge_one_cycle_options){.pct_start = 0.5, .div_factor = 4, .final_div_factor = 10});
     check_rates(s, one_cycle_other_lr, 7, 1e-14);
     luge_sched_destroy(s);
 }
@@ -114,7 +115,8 @@ static void opt_04_phases_of_no_length(void **state)
             luge_sched *s = luge_one_cycle_lr_create(optim, steps, &(luge_one_cycle_options){.pct_start = rise});
             check_sane(s, luge_sched_factor(s, 0));
         }
-        check_sane(luge_one_cycle_lr_create(optim, steps, &(luge_one_cycle_options){.pct_start = 1.0 / (double)steps}), 1);
+        check_sane(luge_one_cycle_lr_create(optim, steps, &(luge_one_cycle_options){.pct_start = 1.0 / (double)steps}),
+                   1);
     }
 }
 
@@ -170,8 +172,10 @@ static void arguments_are_checked(void **state)
     REFUSED(luge_step_lr_create(optim, 1, NAN), "gamma");
     REFUSED(luge_warmup_lr_create(optim, -1), "warmup must be at least 0");
     REFUSED(luge_cosine_lr_create(optim, 0, NULL), "steps must be at least 1");
-    REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.warmup = 6}), "a warm-up of 6 steps does not fit into 5");
-    REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.min_lr = 0.6}), "min_lr 0.6 is above the optimizer's rate 0.5");
+    REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.warmup = 6}),
+            "a warm-up of 6 steps does not fit into 5");
+    REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.min_lr = 0.6}),
+            "min_lr 0.6 is above the optimizer's rate 0.5");
     REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.min_lr = -1}), "min_lr");
     REFUSED(luge_cosine_lr_create(optim, 5, &(luge_cosine_options){.reserved = {1}}), "luge_cosine_options: reserved");
     REFUSED(luge_cosine_lr_create(NULL, 5, NULL), "the optimizer is NULL");
@@ -201,12 +205,9 @@ static void arguments_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCHED_TEST(factors_agree_with_pytorch),
-        SCHED_TEST(warm_up_is_linear),
-        SCHED_TEST(constant_is_constant),
-        SCHED_TEST(opt_04_phases_of_no_length),
-        SCHED_TEST(every_rate_is_multiplied),
-        SCHED_TEST(rates_follow_a_converted_optimizer),
+        SCHED_TEST(factors_agree_with_pytorch), SCHED_TEST(warm_up_is_linear),
+        SCHED_TEST(constant_is_constant),       SCHED_TEST(opt_04_phases_of_no_length),
+        SCHED_TEST(every_rate_is_multiplied),   SCHED_TEST(rates_follow_a_converted_optimizer),
         SCHED_TEST(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

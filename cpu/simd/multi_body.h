@@ -32,7 +32,8 @@ static void LG_RULE(adam)(int64_t n, const lg_update *u, void *param, const void
                rate2 = (real)u->rate2, step_size = (real)u->step_size, root_scale = (real)u->root_scale,
                eps = (real)u->eps;
     for (int64_t i = 0; i < n; ++i) {
-        p[i] = LG_RULE(lg_adam)(p[i], g[i], &m[i], &v[i], decay, shrink, rate1, keep2, rate2, step_size, root_scale, eps);
+        p[i] =
+            LG_RULE(lg_adam)(p[i], g[i], &m[i], &v[i], decay, shrink, rate1, keep2, rate2, step_size, root_scale, eps);
     }
 }
 

@@ -2,15 +2,15 @@
  * them (cpu/cpu_multi.c). */
 #include "cpu/simd/multi.h"
 
-#define real float
-#define LG_SUFFIX f32
+#define real       float
+#define LG_SUFFIX  f32
 #define LG_SQRT(x) sqrtf(x)
 #include "cpu/simd/multi_body.h"
 #undef real
 #undef LG_SUFFIX
 #undef LG_SQRT
 
-#define real double
-#define LG_SUFFIX f64
+#define real       double
+#define LG_SUFFIX  f64
 #define LG_SQRT(x) sqrt(x)
 #include "cpu/simd/multi_body.h"

@@ -1,7 +1,9 @@
 /** @file optim.h
- *  Optimizers, clipping and schedules. An optimizer refers to the parameters of a module by name;
- *  module and optimizer may be destroyed in any order. Step count and learning rates live in device
- *  memory. A parameter without a gradient is left alone, its state too. */
+ *  Optimizers, clipping and schedules. An optimizer refers to the parameters that a module has when it
+ *  is made, by name (a shared one by its first); module and optimizer may be destroyed in any order.
+ *  Step count and learning rates live in device memory. A parameter without a gradient is left alone,
+ *  its state too, and so is a frozen one. State is f32 (f64 for f64 parameters) and follows a parameter
+ *  to another device or dtype. */
 #ifndef LUGE_OPTIM_H
 #define LUGE_OPTIM_H
 
@@ -27,18 +29,18 @@ typedef struct luge_adam_options {
     LUGE_RESERVED(4);    /**< Zero. */
 } luge_adam_options;
 
-/** SGD over the parameters of `params`. lr >= 0. */
+/** SGD over the parameters of `params`, of which there may be none. lr >= 0. */
 LUGE_API luge_optim *luge_sgd_create(luge_module *params, double lr, const luge_sgd_options *options);
 /** Adam (Kingma and Ba 2014). */
 LUGE_API luge_optim *luge_adam_create(luge_module *params, double lr, const luge_adam_options *options);
 /** Adam with decoupled weight decay (Loshchilov and Hutter 2017); PyTorch's default decay is 0.01. */
 LUGE_API luge_optim *luge_adamw_create(luge_module *params, double lr, double weight_decay,
                                        const luge_adam_options *options);
-/** Updates every parameter that has a gradient, in one pass. */
+/** Updates every parameter that has a gradient, in one pass; all of them or, on error, none. */
 LUGE_API luge_status luge_optim_step(luge_optim *optim);
 /** Drops all gradients (PyTorch: set_to_none=True). */
 LUGE_API luge_status luge_optim_zero_grad(luge_optim *optim);
-/** Steps taken; 0 for NULL. Waits for a device. */
+/** Steps taken, by the parameter that has taken most; 0 for NULL. Waits for a device. */
 LUGE_API int64_t luge_optim_steps(const luge_optim *optim);
 /** The largest present learning rate among the parameters; NaN for NULL. */
 LUGE_API double luge_optim_lr(const luge_optim *optim);
@@ -53,25 +55,28 @@ LUGE_API luge_status luge_optim_set_weight_decay(luge_optim *optim, const char *
 
 /** Names one tensor of an optimizer's state: "0.weight" and "exp_avg", say. */
 typedef void (*luge_optim_state_fn)(const char *param, const char *what, luge_tensor *value, void *user);
-/** Visits the state: per parameter what PyTorch calls momentum_buffer, exp_avg, exp_avg_sq and step,
- *  where it exists already. */
+/** Visits the state: per parameter what PyTorch calls momentum_buffer, exp_avg, exp_avg_sq and step (for
+ *  SGD too), where it exists already. */
 LUGE_API luge_status luge_optim_each_state(luge_optim *optim, luge_optim_state_fn visit, void *user);
-/** Sets one tensor of the state by name (a copy of `value`); for resuming. */
+/** Sets one tensor of the state by name (a copy of `value`); for resuming. A momentum_buffer that comes
+ *  without a step, as in PyTorch's files, counts as one step taken. */
 LUGE_API luge_status luge_optim_set_state(luge_optim *optim, const char *param, const char *what, luge_tensor *value);
 
 /** Scales all gradients so that their joint 2-norm is at most `max_norm` (> 0). A norm that is not
- *  finite leaves them alone; reading or stepping then reports LUGE_ERR_NONFINITE.
- *  @return the norm before clipping, a scalar on the device */
+ *  finite leaves them alone; steps then report LUGE_ERR_NONFINITE and change nothing, until the
+ *  gradients are dropped or clipped anew.
+ *  @return the norm before clipping, an f64 scalar on the device */
 LUGE_API luge_tensor *luge_clip_grad_norm(luge_optim *optim, double max_norm);
 /** Clamps every gradient element to [-limit, limit]. limit > 0. */
 LUGE_API luge_status luge_clip_grad_value(luge_optim *optim, double limit);
 
-/* ---- schedules: each multiplies every parameter's own rate by a factor of the step count */
+/* ---- schedules: each multiplies every parameter's own rate by a factor of the step count. An
+ *      optimizer has at most one at a time. */
 
 /** Options of luge_cosine_lr_create. */
 typedef struct luge_cosine_options {
     int64_t warmup;   /**< Steps of linear warm-up before the cosine; 0. */
-    double min_lr;    /**< Where the cosine ends, as a rate; 0. PyTorch: eta_min. */
+    double min_lr;    /**< Where the cosine ends, as a rate, for parameters with the common one; 0. PyTorch: eta_min. */
     LUGE_RESERVED(4); /**< Zero. */
 } luge_cosine_options;
 /** Options of luge_one_cycle_lr_create. PyTorch: OneCycleLR. */
@@ -95,7 +100,7 @@ LUGE_API luge_sched *luge_warmup_lr_create(luge_optim *optim, int64_t warmup);
 LUGE_API luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const luge_one_cycle_options *options);
 /** Moves on by one step; stands still if the optimizer's last step was skipped. */
 LUGE_API luge_status luge_sched_step(luge_sched *sched);
-/** The factor at step `step`, for plots and tests; NaN for NULL. */
+/** The factor at step `step` (>= 0), for plots and tests; NaN for NULL. */
 LUGE_API double luge_sched_factor(const luge_sched *sched, int64_t step);
 /** Destroys the schedule; NULL is fine. The rates stay as they are. */
 LUGE_API void luge_sched_destroy(luge_sched *sched);

@@ -42,7 +42,10 @@ static int each_file(void (*visit)(const char *path))
     return count;
 }
 
-static void remove_file(const char *path) { remove(path); }
+static void remove_file(const char *path)
+{
+    remove(path);
+}
 
 void folder_end(void)
 {
@@ -50,7 +53,10 @@ void folder_end(void)
     rmdir(folder);
 }
 
-int folder_count(void) { return each_file(NULL); }
+int folder_count(void)
+{
+    return each_file(NULL);
+}
 
 const char *in_folder(const char *name)
 {

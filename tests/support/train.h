@@ -7,7 +7,7 @@
 /* Gives the leaf this gradient, in place of the one it has. */
 void set_grad(luge_tensor *leaf, luge_tensor *grad);
 /* The same for a leaf of rank 1 from numbers. */
-#define SET_GRAD(leaf, ...) \
+#define SET_GRAD(leaf, ...)                                                                                      \
     set_grad(leaf, luge_from_values(LUGE_SHAPE(LUGE_COUNT_(double, __VA_ARGS__)), (const double[]){__VA_ARGS__}, \
                                     LUGE_COUNT_(double, __VA_ARGS__)))
 /* A vector of parameters. */
