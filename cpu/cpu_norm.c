@@ -1,6 +1,7 @@
 /* Batch and layer normalisation (cpu/simd/norm.h, rows.h). Moments of slices are taken in two passes
  * each and merged in the slices' order, as Chan et al. (1983) do; nothing is taken as a difference of
  * large sums. */
+#include <luge/scope.h>
 #include <math.h>
 #include <string.h>
 #include "core/pool.h"
@@ -8,6 +9,7 @@
 #include "cpu/scratch.h"
 #include "cpu/simd/norm.h"
 #include "cpu/simd/rows.h"
+#include "cpu/strided.h"
 #include "ops/attrs.h"
 
 enum { GRAIN = 1 << 14, PARTS = 32 }; /* elements per slice, at least; sums of layer_norm's parameters */
@@ -47,42 +49,51 @@ typedef struct batch_work {
     int64_t slices, parts;       /* numbers are [parts, channels]: of slices, or of all outer indices */
     const char *g, *x;
     char *y;
-    const void *mean;            /* of the gradient's sums */
     double *first, *second;      /* numbers: mean and deviation, or sum and dot */
     char *terms;                 /* mean, scale, slope, shift: channels numbers each */
 } batch_work;
 
-/* Where channels are, or false if the tensor is neither row-major nor channels-last. */
-static bool see_channels(const luge_tensor *x, batch_work *w)
+/* Channels of a dense tensor: axes with larger strides are outside, those with smaller ones inside. */
+static void see_channels(const luge_tensor *y, batch_work *w)
 {
-    w->channels = x->shape.dim[1];
-    w->inner = 1;
-    for (int i = 2; i < x->shape.rank; ++i) w->inner *= x->shape.dim[i];
-    w->outer = x->shape.dim[0];
-    if (lg_is_contiguous(x)) return true;
-    if (x->shape.rank != 4 || !lg_strides_are_channels_last(&x->shape, x->stride)) return false;
-    w->outer *= w->inner;
-    w->inner = 1;
-    return true;
+    w->channels = y->shape.dim[1];
+    w->outer = w->inner = 1;
+    for (int i = 0; i < y->shape.rank; ++i) {
+        if (i == 1) continue;
+        if (w->channels > 1 && y->shape.dim[i] > 1 && y->stride[i] > y->stride[1])
+            w->outer *= y->shape.dim[i];
+        else
+            w->inner *= y->shape.dim[i];
+    }
 }
 
-static bool same_layout(const luge_tensor *a, const luge_tensor *b)
+/* y is the result; it is dense. */
+static bool plan_batch(const luge_tensor *y, batch_work *w)
 {
-    batch_work v, w;
-    return see_channels(a, &v) && see_channels(b, &w) && (v.outer == w.outer || v.channels == 1) && a->dtype == b->dtype;
-}
-
-static bool plan_batch(const luge_tensor *x, batch_work *w)
-{
-    if ((x->dtype != LUGE_F32 && x->dtype != LUGE_F64) || !see_channels(x, w)) return false;
-    w->f64 = x->dtype == LUGE_F64;
+    if (y->dtype != LUGE_F32 && y->dtype != LUGE_F64) return false;
+    see_channels(y, w);
+    w->f64 = y->dtype == LUGE_F64;
     w->kernels = &LG_ISA_PICK(lg_norms)->of[w->f64];
-    w->size = (int64_t)lg_element_size(x);
+    w->size = (int64_t)lg_element_size(y);
     w->columns = w->inner == 1;
-    w->x = lg_data(x);
+    w->y = lg_data(y);
     w->slices = w->columns ? lg_slices(w->outer, GRAIN / (w->channels + 1)) : lg_slices(w->outer * w->channels, GRAIN / (w->inner + 1));
     w->parts = w->columns ? w->slices : w->outer;
     return true;
+}
+
+static void copy_piece(int64_t n, void *const at[], const void *size) { memcpy(at[0], at[1], (size_t)n * *(const size_t *)size); }
+
+/* t laid out like y: itself, or a copy. To be released; NULL on error. */
+static luge_tensor *laid_out_like(luge_tensor *t, const luge_tensor *y)
+{
+    bool same = true;
+    for (int i = 0; i < y->shape.rank; ++i) same = same && (y->shape.dim[i] == 1 || t->stride[i] == y->stride[i]);
+    if (same) return luge_retain(t);
+    luge_tensor *copy = lg_tensor_create(y->storage->device, t->dtype, &y->shape, y->stride);
+    const size_t size = lg_element_size(t);
+    if (copy != NULL) lg_each_piece(2, (luge_tensor *const[]){copy, t}, 0, GRAIN, copy_piece, &size);
+    return copy;
 }
 
 /* Numbers of all parts and terms, in one piece of scratch. */
@@ -113,7 +124,7 @@ static void run_columns(const batch_work *w, batch_task task, int64_t slice)
     switch (task) {
     case MOMENTS: w->kernels->column_moments(n, rows, n, w->x + at, first, second); break;
     case NORMALISE: w->kernels->column_normalise(n, rows, n, w->x + at, &t, w->y + at); break;
-    case SUMS: w->kernels->column_sums(n, rows, n, w->g + at, w->x + at, w->mean, first, second); break;
+    case SUMS: w->kernels->column_sums(n, rows, n, w->g + at, w->x + at, t.mean, first, second); break;
     case GRADIENT: w->kernels->column_gradient(n, rows, n, w->g + at, w->x + at, &t, w->y + at); break;
     }
 }
@@ -128,7 +139,7 @@ static void run_planes(const batch_work *w, batch_task task, int64_t slice)
         case MOMENTS: w->kernels->plane_moments(n, w->x + at, w->first + i, w->second + i); break;
         case NORMALISE: w->kernels->plane_normalise(n, w->x + at, &t, w->y + at); break;
         case SUMS:
-            w->kernels->plane_sums(n, w->g + at, w->x + at, (const char *)w->mean + channel * w->size, w->first + i, w->second + i);
+            w->kernels->plane_sums(n, w->g + at, w->x + at, t.mean, w->first + i, w->second + i);
             break;
         case GRADIENT: w->kernels->plane_gradient(n, w->g + at, w->x + at, &t, w->y + at); break;
         }
@@ -187,70 +198,95 @@ static void follow(luge_tensor *running, int64_t c, double value, double momentu
     if (running != NULL) store(running, c, (1 - momentum) * load(running, c, 0) + momentum * value);
 }
 
+/* What x is multiplied with, and the statistics that the call returns and keeps. */
+static void finish_statistics(const lg_call *call, const batch_work *w, double count)
+{
+    const lg_norm_attrs *a = call->attrs;
+    const lg_norm_terms t = terms_at(w, 0);
+    const bool measured = a->training && count > 0;
+    for (int64_t c = 0; c < w->channels; ++c) {
+        const double mean = measured ? w->first[c] : a->training ? 0 : load(call->in[1], c, 0);
+        const double variance = measured ? w->second[c] / count : a->training ? 0 : load(call->in[2], c, 0);
+        const double invstd = 1 / sqrt(variance + a->eps);
+        if (measured) {
+            follow(call->in[1], c, mean, a->momentum);
+            follow(call->in[2], c, w->second[c] / (count - 1), a->momentum);
+        }
+        store(call->out[1], c, mean);
+        store(call->out[2], c, invstd);
+        put(w->f64, (void *)t.mean, c, mean);
+        put(w->f64, (void *)t.scale, c, invstd * load(call->in[3], c, 1));
+        put(w->f64, (void *)t.shift, c, load(call->in[4], c, 0));
+    }
+}
+
 /* (x, [running_mean], [running_var], [weight], [bias]) -> (y, mean, invstd) */
 int lg_cpu_batch_norm(const lg_call *call)
 {
     const lg_norm_attrs *a = call->attrs;
-    const luge_tensor *x = call->in[0];
-    batch_work w = {.y = lg_data(call->out[0])};
-    if (!plan_batch(x, &w) || !same_layout(x, call->out[0])) return LG_DECLINED;
+    batch_work w = {0};
     lg_scratch scratch;
-    if (!open_batch(call, &w, &scratch)) return LUGE_ERR_OUT_OF_MEMORY;
+    if (!plan_batch(call->out[0], &w)) return LG_DECLINED;
+    luge_tensor *x = laid_out_like(call->in[0], call->out[0]);
+    if (x == NULL || !open_batch(call, &w, &scratch)) {
+        luge_release(x);
+        return LUGE_ERR_OUT_OF_MEMORY;
+    }
+    w.x = lg_data(x);
     const double count = (double)w.outer * (double)w.inner;
-    const bool measured = a->training && count > 0;
-    if (measured) {
+    if (a->training && count > 0) {
         lg_parallel(w.slices, moments_slice, &w);
         merge_moments(&w);
     }
-    const lg_norm_terms t = terms_at(&w, 0);
-    for (int64_t c = 0; c < w.channels; ++c) {
-        const double mean = measured ? w.first[c] : a->training ? 0 : load(call->in[1], c, 0);
-        const double variance = measured ? w.second[c] / count : a->training ? 0 : load(call->in[2], c, 0);
-        const double invstd = 1 / sqrt(variance + a->eps);
-        if (measured) {
-            follow(call->in[1], c, mean, a->momentum);
-            follow(call->in[2], c, w.second[c] / (count - 1), a->momentum);
-        }
-        store(call->out[1], c, mean);
-        store(call->out[2], c, invstd);
-        put(w.f64, (void *)t.mean, c, mean);
-        put(w.f64, (void *)t.scale, c, invstd * load(call->in[3], c, 1));
-        put(w.f64, (void *)t.shift, c, load(call->in[4], c, 0));
-    }
+    finish_statistics(call, &w, count);
     lg_parallel(w.slices, normalise_slice, &w);
     lg_scratch_close(&scratch);
+    luge_release(x);
     return LUGE_OK;
+}
+
+/* What g and x are multiplied with, and the gradients of the parameters. */
+static void finish_gradient(const lg_call *call, const batch_work *w, double count)
+{
+    const lg_norm_attrs *a = call->attrs;
+    const lg_norm_terms t = terms_at(w, 0);
+    for (int64_t c = 0; c < w->channels; ++c) {
+        const double invstd = load(call->in[4], c, 0), scale = invstd * load(call->in[2], c, 1);
+        const double sum = count > 0 ? w->first[c] : 0, dot = count > 0 ? w->second[c] : 0;
+        store(call->out[1], c, dot * invstd);
+        store(call->out[2], c, sum);
+        put(w->f64, (void *)t.scale, c, scale);
+        put(w->f64, (void *)t.slope, c, a->training ? -scale * dot * invstd * invstd / count : 0);
+        put(w->f64, (void *)t.shift, c, a->training ? -scale * sum / count : 0);
+    }
 }
 
 /* (g, x, [weight], mean, invstd) -> (gx, gweight, gbias) */
 int lg_cpu_batch_norm_backward(const lg_call *call)
 {
-    const lg_norm_attrs *a = call->attrs;
-    const luge_tensor *g = call->in[0], *x = call->in[1], *mean = call->in[3];
-    batch_work w = {.g = lg_data(g), .y = lg_data(call->out[0]), .mean = lg_data(mean)};
-    if (!plan_batch(x, &w) || !same_layout(x, g) || !same_layout(x, call->out[0]) || !lg_is_contiguous(mean) ||
-        mean->dtype != x->dtype)
-        return LG_DECLINED;
+    luge_tensor *const gx = call->out[0], *g, *x = NULL;
+    batch_work w = {0};
     lg_scratch scratch;
-    if (!open_batch(call, &w, &scratch)) return LUGE_ERR_OUT_OF_MEMORY;
+    if (!plan_batch(gx, &w) || call->in[3]->dtype != gx->dtype) return LG_DECLINED;
+    if ((g = laid_out_like(call->in[0], gx)) == NULL || (x = laid_out_like(call->in[1], gx)) == NULL ||
+        !open_batch(call, &w, &scratch)) {
+        luge_release(g);
+        luge_release(x);
+        return LUGE_ERR_OUT_OF_MEMORY;
+    }
+    w.g = lg_data(g);
+    w.x = lg_data(x);
+    for (int64_t c = 0; c < w.channels; ++c) put(w.f64, (void *)terms_at(&w, 0).mean, c, load(call->in[3], c, 0));
     const double count = (double)w.outer * (double)w.inner;
     if (count > 0) {
         lg_parallel(w.slices, sums_slice, &w);
         merge_sums(&w);
     }
-    const lg_norm_terms t = terms_at(&w, 0);
-    for (int64_t c = 0; c < w.channels; ++c) {
-        const double invstd = load(call->in[4], c, 0), scale = invstd * load(call->in[2], c, 1);
-        const double sum = count > 0 ? w.first[c] : 0, dot = count > 0 ? w.second[c] : 0;
-        store(call->out[1], c, dot * invstd);
-        store(call->out[2], c, sum);
-        put(w.f64, (void *)t.mean, c, load(mean, c, 0));
-        put(w.f64, (void *)t.scale, c, scale);
-        put(w.f64, (void *)t.slope, c, a->training ? -scale * dot * invstd * invstd / count : 0);
-        put(w.f64, (void *)t.shift, c, a->training ? -scale * sum / count : 0);
-    }
+    finish_gradient(call, &w, count);
     lg_parallel(w.slices, gradient_slice, &w);
     lg_scratch_close(&scratch);
+    luge_release(g);
+    luge_release(x);
     return LUGE_OK;
 }
 
@@ -273,14 +309,16 @@ static bool fits_rows(const luge_tensor *t, const luge_tensor *x)
     return t == NULL || (lg_is_contiguous(t) && t->dtype == x->dtype);
 }
 
-static bool plan_layer(const luge_tensor *x, const luge_tensor *mean, layer_work *w)
+static bool plan_layer(const lg_call *call, const luge_tensor *x, const luge_tensor *mean, layer_work *w)
 {
+    const lg_norm_attrs *a = call->attrs;
     if ((x->dtype != LUGE_F32 && x->dtype != LUGE_F64) || !fits_rows(x, x)) return false;
     w->f64 = x->dtype == LUGE_F64;
     w->kernels = &LG_ISA_PICK(lg_rows)->of[w->f64];
     w->size = (int64_t)lg_element_size(x);
     w->rows = mean->numel;
-    w->n = w->rows > 0 ? x->numel / w->rows : 0;
+    w->n = 1;
+    for (int i = x->shape.rank - a->axes; i < x->shape.rank; ++i) w->n *= x->shape.dim[i];
     w->slices = lg_slices(w->rows, GRAIN / (w->n + 1));
     w->x = lg_data(x);
     return true;
@@ -315,7 +353,7 @@ int lg_cpu_layer_norm(const lg_call *call)
     const lg_norm_attrs *a = call->attrs;
     const luge_tensor *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
     layer_work w = {.y = lg_data(call->out[0]), .mean = call->out[1], .invstd = call->out[2], .eps = a->eps};
-    if (!plan_layer(x, call->out[1], &w) || !fits_rows(weight, x) || !fits_rows(bias, x)) return LG_DECLINED;
+    if (!plan_layer(call, x, call->out[1], &w) || !fits_rows(weight, x) || !fits_rows(bias, x)) return LG_DECLINED;
     const int64_t each = weight != NULL && bias != NULL ? 0 : w.n * w.size;
     lg_scratch scratch;
     char *memory = lg_scratch_open(&scratch, call->device, 2 * each);
@@ -357,7 +395,7 @@ int lg_cpu_layer_norm_backward(const lg_call *call)
 {
     const luge_tensor *g = call->in[0], *x = call->in[1], *weight = call->in[2];
     layer_work w = {.g = lg_data(g), .y = lg_data(call->out[0]), .mean = call->in[3], .invstd = call->in[4]};
-    if (!plan_layer(x, w.mean, &w) || !fits_rows(g, x) || !fits_rows(weight, x) || w.mean->dtype != x->dtype) return LG_DECLINED;
+    if (!plan_layer(call, x, w.mean, &w) || !fits_rows(g, x) || !fits_rows(weight, x) || w.mean->dtype != x->dtype) return LG_DECLINED;
     if (w.slices > PARTS) w.slices = PARTS;
     const int64_t bytes = w.n * w.size;
     lg_scratch scratch;
