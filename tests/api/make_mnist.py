@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes a small data set in MNIST's format to a folder: ten classes, a bright block at a place of its
-own for each, on noise. For programs that want a folder called mnist."""
+own for each, on noise. For programs that want a folder called mnist. make_mnist.py FOLDER TRAIN TEST."""
 import os
 import random
 import struct
@@ -8,7 +8,7 @@ import sys
 
 os.makedirs(sys.argv[1], exist_ok=True)
 random.seed(1)
-for part, count in (("train", 640), ("t10k", 256)):
+for part, count in (("train", int(sys.argv[2])), ("t10k", int(sys.argv[3]))):
     labels = [random.randrange(10) for _ in range(count)]
     images = bytearray()
     for label in labels:
