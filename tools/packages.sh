@@ -57,10 +57,21 @@ EOT
     rm -f "$log"
 }
 
+# The build uses what came with CMake 3.25; older distributions have less.
+check_cmake() {
+    local version
+    version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9]*\.[0-9]*\).*/\1/p')
+    if [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" != 3.25 ]; then
+        echo "CMake 3.25 or newer is needed, this is $version: get one from https://cmake.org/download" >&2
+        exit 1
+    fi
+}
+
 # build SOURCE BUILD [cmake options]: quietly, unless it fails.
 build() {
     local source=$1 directory=$2 log
     shift 2
+    check_cmake
     local generator=()
     if [ ! -f "$directory/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
     log=$(mktemp)
