@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "io": UP_TO_OPS,
     "cpu": {"core"},
     "examples": set(),
-    "bench": set(),
+    "bench": {"core", "ops"},                      # kernels are measured by their rows
     "tools": set(),
 }
 # Single files that a room may include although its room is closed to it.
