@@ -27,6 +27,7 @@ typedef struct correlation {
     lg_panels panels;            /* of a group's output channels */
     int64_t segments, run;       /* of k: taps x channels, or kernel rows x (taps x channels) where these touch */
     int64_t *a_segment, *b_segment;
+    char *starts;                /* bias in whole vectors, by groups */
     char *packed;
     int64_t packed_size;         /* elements of a group */
     int64_t parts;               /* a block's panels are cut into so many slices */
@@ -63,6 +64,22 @@ static void pack_weights(int64_t item, void *work)
             to += v->in_channels * width * v->in.size;
         }
     }
+}
+
+static void pack_bias(const correlation *v)
+{
+    const int64_t width = v->panels.vectors * v->panels.lanes;
+    const lg_pack pack = {
+        .to = v->starts,
+        .from = v->bias,
+        .to_row = width,
+        .from_row = v->out_channels * v->bias_step,
+        .from_column = v->bias_step,
+        .rows = v->groups,
+        .columns = v->out_channels,
+        .width = width,
+    };
+    v->in.kernels->pack[v->in.f64](&pack);
 }
 
 /* Neighbouring taps of a kernel row are one run of k where their pixels touch. */
@@ -111,15 +128,6 @@ static pixels pixels_of(const correlation *v, const lg_window *window, char *mem
     return p;
 }
 
-static void start_with_bias(const correlation *v, const lg_tile *tile, int64_t channel)
-{
-    for (int i = 0; i < tile->rows; ++i) {
-        const lg_pack pack = {.to = tile->c[i], .from = v->bias + channel * v->bias_step * v->in.size,
-                              .from_column = v->bias_step, .rows = 1, .columns = tile->columns, .width = tile->columns};
-        v->in.kernels->pack[v->in.f64](&pack);
-    }
-}
-
 /* All pixels of the block, the output channels of one panel, and segments [begin, end) of k. */
 static void correlate_panel(const correlation *v, const char *data, const pixels *p, int64_t item, int64_t begin, int64_t end)
 {
@@ -135,8 +143,9 @@ static void correlate_panel(const correlation *v, const char *data, const pixels
         .a_step = 1,
         .b_step = lg_panel_width(&v->panels, panel),
         .columns = (int)lg_panel_columns(&v->panels, panel),
-        .add = begin > 0 || v->bias != NULL,
+        .add = begin > 0,
     };
+    if (begin == 0 && v->bias != NULL) tile.start = v->starts + (group * v->panels.vectors * v->panels.lanes + column) * size;
     const char *from = data + group * v->in_channels * size;
     for (int64_t i = 0; i < p->count; i += rows) {
         tile.rows = p->count - i < rows ? (int)(p->count - i) : rows;
@@ -145,7 +154,6 @@ static void correlate_panel(const correlation *v, const char *data, const pixels
             tile.a[j] = from + p->in[pixel] * size;
             tile.c[j] = v->out + (p->out[pixel] + channel) * size;
         }
-        if (begin == 0 && v->bias != NULL) start_with_bias(v, &tile, channel);
         v->in.kernels->multiply[v->in.f64](&tile);
     }
 }
@@ -184,14 +192,18 @@ static luge_status correlate(lg_device *device, correlation *v)
     cut(v);
     const int64_t for_segments = 2 * (int64_t)sizeof(int64_t) * v->segments;
     const int64_t for_work = lg_scratch_plus(for_segments, lg_scratch_times(lg_pool_threads(), v->work_bytes));
+    const int64_t for_bias = v->bias == NULL ? 0 : v->groups * v->panels.vectors * v->panels.lanes * v->in.size;
+    const int64_t for_starts = lg_scratch_plus(for_work, for_bias);
     const int64_t for_weights = lg_scratch_times(v->groups, lg_scratch_times(v->packed_size, v->in.size));
     lg_scratch scratch;
-    char *memory = lg_scratch_open(&scratch, device, lg_scratch_plus(for_work, for_weights));
+    char *memory = lg_scratch_open(&scratch, device, lg_scratch_plus(for_starts, for_weights));
     if (memory == NULL) return LUGE_ERR_OUT_OF_MEMORY;
     v->a_segment = (int64_t *)(void *)memory;
     v->b_segment = v->a_segment + v->segments;
     v->work = memory + lg_scratch_plus(for_segments, 0);
-    v->packed = memory + for_work;
+    v->starts = memory + for_work;
+    v->packed = memory + for_starts;
+    if (v->bias != NULL) pack_bias(v);
     fill_segments(v);
     lg_parallel(v->groups * v->panels.count, pack_weights, v);
     lg_parallel(v->in.blocks * v->parts, correlate_slice, v);

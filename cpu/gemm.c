@@ -41,6 +41,7 @@ typedef struct product {
     int64_t batches, k_blocks;
     int64_t unit, units;         /* panels of A taken together; how many of these there are */
     int64_t slices;
+    char *bias;                  /* in whole vectors; NULL: none, or C is transposed */
     char *turn;                  /* tiles to be turned, turn_size bytes a thread */
     int64_t turn_size;
 } product;
@@ -138,16 +139,14 @@ static place place_of(const product *p, int64_t item)
     return at;
 }
 
-/* C's rows, or those of the tiles to be turned, begin with the bias. */
+/* The rows of a tile to be turned begin with their own bias each. */
 static void start_rows(const product *p, const place *at, char *c, int64_t c_row)
 {
-    const int64_t step = p->g->bias_step;
     const lg_pack pack = {
         .to = c,
-        .from = (const char *)p->g->bias + (p->transposed ? at->row : at->column) * step * p->size,
+        .from = (const char *)p->g->bias + at->row * p->g->bias_step * p->size,
         .to_row = c_row,
-        .from_row = p->transposed ? step : 0,
-        .from_column = p->transposed ? 0 : step,
+        .from_row = p->g->bias_step,
         .rows = at->rows,
         .columns = at->columns,
         .width = at->columns,
@@ -171,9 +170,10 @@ static void multiply_unit(const product *p, const place *at, int64_t k, int64_t 
         .a_step = a->packed ? rows : a->row,
         .b_step = b->packed ? lg_panel_width(&b->panels, at->panel) : b->row,
         .columns = (int)at->columns,
-        .add = k > 0 || p->g->bias != NULL,
+        .add = k > 0 || (p->transposed && p->g->bias != NULL),
     };
-    if (k == 0 && p->g->bias != NULL) start_rows(p, at, c, c_row);
+    if (k == 0 && p->bias != NULL) tile.start = p->bias + at->column * p->size;
+    if (k == 0 && p->transposed && p->g->bias != NULL) start_rows(p, at, c, c_row);
     for (int64_t i = 0; i < at->rows; i += rows) {
         const int64_t panel = (at->row + i) / rows;
         const char *from = a->packed ? place_in_buffer(p, a, at->batch, panel, k) : place_in(p, a, at->batch, panel, k);
@@ -289,6 +289,14 @@ static int64_t buffer_bytes(const product *p, const operand *o)
     return lg_scratch_times(o->shared ? 1 : p->batches, lg_scratch_times(o->buffer_size, p->size));
 }
 
+static void pack_bias(const product *p)
+{
+    const int64_t n = p->g->n;
+    const lg_pack pack = {.to = p->bias, .from = p->g->bias, .from_column = p->g->bias_step, .rows = 1, .columns = n,
+                          .width = p->b.panels.vectors * p->b.panels.lanes};
+    p->kernels->pack[p->g->f64](&pack);
+}
+
 luge_status lg_gemm_run(lg_device *device, const lg_gemm *g)
 {
     product p = {.g = g, .kernels = LG_ISA_PICK(lg_tile), .size = g->f64 ? 8 : 4, .batches = 1};
@@ -297,13 +305,17 @@ luge_status lg_gemm_run(lg_device *device, const lg_gemm *g)
     orient(&p);
     cut(&p);
 
+    const bool with_bias = g->bias != NULL && !p.transposed;
     const int64_t for_turns = lg_scratch_plus(0, lg_pool_threads() * p.turn_size);
-    const int64_t for_a = lg_scratch_plus(for_turns, buffer_bytes(&p, &p.a));
+    const int64_t for_bias = lg_scratch_plus(for_turns, with_bias ? p.b.panels.vectors * p.b.panels.lanes * p.size : 0);
+    const int64_t for_a = lg_scratch_plus(for_bias, buffer_bytes(&p, &p.a));
     lg_scratch scratch;
     p.turn = lg_scratch_open(&scratch, device, lg_scratch_plus(for_a, buffer_bytes(&p, &p.b)));
     if (p.turn == NULL) return LUGE_ERR_OUT_OF_MEMORY;
-    p.a.buffer = p.turn + for_turns;
+    if (with_bias) p.bias = p.turn + for_turns;
+    p.a.buffer = p.turn + for_bias;
     p.b.buffer = p.turn + for_a;
+    if (with_bias) pack_bias(&p);
     pack_operand(&p, &p.a);
     pack_operand(&p, &p.b);
     lg_parallel(p.slices, multiply_slice, &p);

@@ -15,13 +15,14 @@ enum {
     LG_TILE_BYTES = LG_TILE_VECTORS * 64
 };
 
-/* C[i][j] (+)= sum over segments s and k < run of A[i][a_segment[s] + k a_step] B[(b_segment[s] + k) b_step + j].
+/* C[i][j] (+)= start[j] + sum over segments s and k < run of A[i][a_segment[s] + k a_step] B[(b_segment[s] + k) b_step + j].
  * Offsets and steps are in elements. B is read in whole vectors: its rows must be readable, whatever
  * they hold, up to `columns` rounded up to lg_tile_kernels.lanes. */
 typedef struct lg_tile {
     const void *a[LG_TILE_ROWS]; /* rows of A; past `rows`: any that may be read, such as the last */
     void *c[LG_TILE_ROWS];       /* rows of C */
     const void *b;
+    const void *start;           /* a row, read in whole vectors like B's; NULL: zeros */
     const int64_t *a_segment, *b_segment;
     int64_t segments, run, a_step, b_step;
     int rows, columns;

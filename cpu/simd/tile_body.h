@@ -27,7 +27,19 @@ static inline void OF_REAL(store)(real *c, vector sum, int columns, bool add)
 
 static inline __attribute__((always_inline)) void OF_REAL(multiply_of)(const lg_tile *t, const int rows, const int vectors)
 {
-    vector sum[LG_TILE_ROWS][LG_TILE_VECTORS] = {{{0}}};
+    vector start[LG_TILE_VECTORS] = {{0}}, sum[LG_TILE_ROWS][LG_TILE_VECTORS];
+    if (t->start != NULL) {
+        start[0] = *(const unaligned *)t->start;
+        if (vectors > 1) start[1] = *(const unaligned *)((const real *)t->start + LANES);
+        if (vectors > 2) start[2] = *(const unaligned *)((const real *)t->start + 2 * LANES);
+    }
+#define START(i)                                 \
+    if (i < rows) {                              \
+        sum[i][0] = start[0];                    \
+        if (vectors > 1) sum[i][1] = start[1];   \
+        if (vectors > 2) sum[i][2] = start[2];   \
+    }
+    EACH_ROW(START)
     const int64_t a_step = t->a_step, b_step = t->b_step;
     for (int64_t s = 0; s < t->segments; ++s) {
         const real *a[LG_TILE_ROWS];
@@ -59,6 +71,7 @@ static inline __attribute__((always_inline)) void OF_REAL(multiply_of)(const lg_
         if (vectors > 2) OF_REAL(store)((real *)t->c[i] + 2 * LANES, sum[i][2], t->columns - 2 * LANES, t->add);  \
     }
     EACH_ROW(STORE)
+#undef START
 #undef SEGMENT
 #undef MULTIPLY
 #undef STORE
@@ -119,8 +132,11 @@ static void OF_REAL(pack)(const lg_pack *p)
     if (p->from_column == 1) {
         const real *from = p->from;
         real *to = p->to;
-        for (int64_t i = 0; i < p->rows; ++i)
-            memcpy(to + i * p->to_row, from + i * p->from_row, (size_t)p->columns * sizeof(real));
+        const int64_t whole = p->columns / LANES * LANES;
+        for (int64_t i = 0; i < p->rows; ++i, to += p->to_row, from += p->from_row) {
+            for (int64_t j = 0; j < whole; j += LANES) *(unaligned *)(to + j) = *(const unaligned *)(from + j);
+            for (int64_t j = whole; j < p->columns; ++j) to[j] = from[j];
+        }
     } else if (p->from_row == 1) {
         OF_REAL(pack_transposed)(p);
     } else {
