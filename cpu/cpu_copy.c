@@ -150,6 +150,13 @@ static void copy_tensor(luge_tensor *to, luge_tensor *from)
     lg_each_piece(2, (luge_tensor *[]){to, from}, 0, GRAIN, copy_piece, &w);
 }
 
+luge_tensor *lg_copy_of(const lg_call *call, luge_tensor *t, luge_dtype dtype, const int64_t *stride)
+{
+    luge_tensor *copy = lg_tensor_create(call->device, dtype, &t->shape, stride);
+    if (copy != NULL) copy_tensor(copy, t);
+    return copy;
+}
+
 int lg_cpu_cast(const lg_call *call)
 {
     copy_tensor(call->out[0], call->in[0]);

@@ -19,4 +19,8 @@ typedef struct lg_straight {
 luge_status lg_straighten(lg_straight *s, const lg_call *call, luge_tensor **t);
 void lg_straight_close(lg_straight *s);
 
+/* A tensor of t's elements in another dtype or layout (stride NULL: row-major), which the caller releases;
+ * NULL with the error set. */
+luge_tensor *lg_copy_of(const lg_call *call, luge_tensor *t, luge_dtype dtype, const int64_t *stride);
+
 #endif

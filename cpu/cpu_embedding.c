@@ -6,6 +6,7 @@
 #include "core/pool.h"
 #include "core/thread.h"
 #include "cpu/cpu.h"
+#include "cpu/cpu_copy.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
@@ -23,11 +24,7 @@ static int64_t slices_of(int64_t rows, int64_t dim)
 static luge_tensor *dense_indices(const lg_call *call, luge_tensor *indices)
 {
     if (indices->dtype == LUGE_I64 && lg_is_contiguous(indices)) return luge_retain(indices);
-    luge_tensor *dense = lg_tensor_create(call->device, LUGE_I64, &indices->shape, NULL);
-    if (dense == NULL) return NULL;
-    const lg_call copy = {.n_in = 1, .n_out = 1, .in = &indices, .out = {dense}};
-    lg_cpu_cast(&copy);
-    return dense;
+    return lg_copy_of(call, indices, LUGE_I64, NULL);
 }
 
 /* ---- (weight, indices) -> rows */

@@ -6,11 +6,12 @@
 #include "core/pool.h"
 #include "core/thread.h"
 #include "cpu/cpu.h"
+#include "cpu/cpu_copy.h"
 #include "cpu/panel.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
 
-enum { GRAIN = 8192, MAX_TENSORS = 3 }; /* elements worth a thread; inputs and output */
+enum { GRAIN = 16384, MAX_TENSORS = 3 }; /* elements worth a thread; inputs and output */
 
 typedef struct softmax_work {
     lg_panel_fn kernel;
@@ -111,13 +112,6 @@ static bool fits(const softmax_work *w, int k)
     return w->side_by_side ? w->it.stride[k][0] == 1 : w->step[k] == 1;
 }
 
-static luge_tensor *laid_out_like(const lg_call *call, luge_tensor *t)
-{
-    luge_tensor *copy = lg_tensor_create(call->device, t->dtype, &t->shape, call->out[0]->stride);
-    if (copy != NULL) lg_cpu_copy(&(lg_call){.n_in = 1, .n_out = 1, .in = &t, .out = {copy}});
-    return copy;
-}
-
 static void run_rows(softmax_work *w)
 {
     w->room = w->side_by_side ? LG_PANEL : lg_panel_room(w->n);
@@ -140,7 +134,7 @@ static int run(const lg_call *call, lg_panel_fn kernel)
     luge_status status = LUGE_OK;
     for (int k = 1; k < n && status == LUGE_OK; ++k) {
         if (fits(&w, k)) continue;
-        tensor[k] = copy[k] = laid_out_like(call, tensor[k]);
+        tensor[k] = copy[k] = lg_copy_of(call, tensor[k], tensor[k]->dtype, y->stride);
         if (copy[k] == NULL) status = lg_error();
     }
     if (status == LUGE_OK) {
