@@ -44,8 +44,9 @@ typedef struct lg_slot {
 
 /* Fills row `row` of the slot with sample `index`. On error says which sample it was. */
 luge_status lg_slot_fill(lg_slot *slot, const luge_dataset *dataset, int64_t row, int64_t index, luge_rng *rng);
-/* Fills the whole slot with the samples of a set that lies in memory. */
-luge_status lg_slot_gather(lg_slot *slot, const luge_dataset *dataset, const int64_t *index);
+/* Fills the whole slot with samples of a set that lies in memory: those in places first, first + 1, ... of
+ * `order`, or of the set itself where that is NULL. */
+luge_status lg_slot_gather(lg_slot *slot, const luge_dataset *dataset, const int64_t *order, int64_t first);
 /* Makes the slot hold `size` samples. Memory that something outside still refers to is left to it. */
 void lg_slot_reset(lg_slot *slot, int64_t size);
 void lg_slot_release(lg_slot *slot);

@@ -19,7 +19,7 @@ struct luge_loader {
     uint64_t seed;
     int64_t batch_size;
     lg_slot slot;            /* the batch given out last */
-    int64_t *order;          /* [size] indices of this epoch's samples */
+    int64_t *order;          /* [size] indices of this epoch's samples; NULL: as they lie in the dataset */
     int epoch;
     bool in_epoch;           /* between an epoch's first batch and its end */
     bool busy;               /* inside luge_loader_next */
@@ -69,14 +69,20 @@ static uint64_t draw_seed(void)
     return (uint64_t)p.v[0] << 32 | p.v[1];
 }
 
+static int64_t *make_order(int64_t size)
+{
+    if ((uint64_t)size > SIZE_MAX / sizeof(int64_t)) {
+        lg_fail(LUGE_ERR_OUT_OF_MEMORY, "luge_loader_create: %" PRId64 " samples are too many to shuffle", size);
+        return NULL;
+    }
+    return lg_alloc((size_t)size * sizeof(int64_t));
+}
+
 static luge_loader *make_loader(luge_dataset *dataset, int64_t batch_size, const luge_loader_options *options)
 {
     luge_loader *l = lg_alloc_zero(sizeof *l);
     if (l == NULL) return NULL;
-    const int64_t size = dataset->type.size;
-    l->order = (uint64_t)size < SIZE_MAX / sizeof *l->order ? lg_alloc((size_t)size * sizeof *l->order + 1) : NULL;
-    if (l->order == NULL) {
-        if (lg_ok()) lg_fail(LUGE_ERR_OUT_OF_MEMORY, "luge_loader_create: %" PRId64 " samples are too many to order", size);
+    if (options->shuffle && (l->order = make_order(dataset->type.size)) == NULL) {
         lg_free(l);
         return NULL;
     }
@@ -176,17 +182,19 @@ static void report(luge_loader *l, bool epoch_ends)
 
 /* ---- batches */
 
+static void shuffle(int64_t *order, int64_t n, luge_rng rng)
+{
+    for (int64_t i = 0; i < n; ++i) order[i] = i;
+    for (int64_t i = n - 1; i > 0; --i) {
+        const int64_t k = luge_rng_below(&rng, i + 1), other = order[k];
+        order[k] = order[i];
+        order[i] = other;
+    }
+}
+
 static void begin_epoch(luge_loader *l)
 {
-    const int64_t n = l->dataset->type.size;
-    for (int64_t i = 0; i < n; ++i) l->order[i] = i;
-    luge_rng rng = lg_rng_of_order(l->seed, l->epoch);
-    for (int64_t i = n - 1; l->options.shuffle && i > 0; --i) {
-        const int64_t k = luge_rng_below(&rng, i + 1);
-        const int64_t other = l->order[k];
-        l->order[k] = l->order[i];
-        l->order[i] = other;
-    }
+    if (l->order != NULL) shuffle(l->order, l->dataset->type.size, lg_rng_of_order(l->seed, l->epoch));
     l->in_epoch = true;
     l->position = 0;
     l->batch_index = 0;
@@ -213,11 +221,12 @@ static luge_status fill_one(luge_loader *l, int64_t row, int64_t index)
 
 static luge_status fill_batch(luge_loader *l, int64_t size)
 {
-    const int64_t *index = l->order + l->position;
     lg_slot_reset(&l->slot, size);
-    if (l->dataset->type.get == NULL) return lg_slot_gather(&l->slot, l->dataset, index);
-    for (int64_t row = 0; row < size; ++row)
-        if (fill_one(l, row, index[row]) != LUGE_OK) return lg_error();
+    if (l->dataset->type.get == NULL) return lg_slot_gather(&l->slot, l->dataset, l->order, l->position);
+    for (int64_t row = 0; row < size; ++row) {
+        const int64_t place = l->position + row;
+        if (fill_one(l, row, l->order != NULL ? l->order[place] : place) != LUGE_OK) return lg_error();
+    }
     return LUGE_OK;
 }
 

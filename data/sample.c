@@ -162,25 +162,30 @@ luge_status lg_slot_fill(lg_slot *slot, const luge_dataset *dataset, int64_t row
 
 /* ---- samples that lie in memory */
 
-static void copy_rows(void *to, const lg_rows *rows, const int64_t *index, int64_t n, int64_t row_numel)
+/* Row i of a batch is row order[i], or row first + i where there is no order. */
+static int64_t row_at(const int64_t *order, int64_t first, int64_t i) { return order != NULL ? order[first + i] : first + i; }
+
+static void copy_rows(luge_tensor *to, const lg_rows *rows, const int64_t *order, int64_t first, int64_t row_numel)
 {
     const size_t bytes = (size_t)row_numel * lg_element_size(rows->data);
     const char *from = lg_data(rows->data);
-    for (int64_t i = 0; i < n; ++i) memcpy((char *)to + (size_t)i * bytes, from + (size_t)index[i] * bytes, bytes);
+    char *row = lg_data(to);
+    for (int64_t i = 0; i < to->shape.dim[0]; ++i, row += bytes)
+        memcpy(row, from + (size_t)row_at(order, first, i) * bytes, bytes);
 }
 
-static void normalise_rows(float *restrict to, const lg_rows *rows, const int64_t *index, int64_t n, int64_t row_numel)
+static void normalise_rows(luge_tensor *to, const lg_rows *rows, const int64_t *order, int64_t first, int64_t row_numel)
 {
     const uint8_t *all = lg_data(rows->data);
     const float scale = rows->scale, shift = rows->shift;
-    for (int64_t i = 0; i < n; ++i) {
-        const uint8_t *restrict from = all + index[i] * row_numel;
-        float *restrict row = to + i * row_numel;
+    float *restrict row = lg_data(to);
+    for (int64_t i = 0; i < to->shape.dim[0]; ++i, row += row_numel) {
+        const uint8_t *restrict from = all + row_at(order, first, i) * row_numel;
         for (int64_t k = 0; k < row_numel; ++k) row[k] = (float)from[k] * scale + shift;
     }
 }
 
-luge_status lg_slot_gather(lg_slot *slot, const luge_dataset *dataset, const int64_t *index)
+luge_status lg_slot_gather(lg_slot *slot, const luge_dataset *dataset, const int64_t *order, int64_t first)
 {
     for (int f = 0; f < LG_FIELDS; ++f) {
         const lg_rows *rows = &dataset->rows[f];
@@ -190,12 +195,7 @@ luge_status lg_slot_gather(lg_slot *slot, const luge_dataset *dataset, const int
         luge_tensor *t = field_tensor(slot, f, rows->normalise ? LUGE_F32 : rows->data->dtype, &sample);
         if (t == NULL) return lg_error();
         if (t->numel == 0) continue;
-        const int64_t row_numel = t->numel / slot->size;
-        if (rows->normalise) {
-            normalise_rows(lg_data(t), rows, index, slot->size, row_numel);
-        } else {
-            copy_rows(lg_data(t), rows, index, slot->size, row_numel);
-        }
+        (rows->normalise ? normalise_rows : copy_rows)(t, rows, order, first, t->numel / slot->size);
     }
     return LUGE_OK;
 }

@@ -251,6 +251,24 @@ static void LDR_04_last_batch_and_empty_data(void **state)
     }
 }
 
+/* A set without an end, as good as: only shuffling needs memory for each sample. */
+static void sets_of_any_size(void **state)
+{
+    (void)state;
+    plan p = NO_FAILURE;
+    luge_loader *loader = luge_loader_create(planned(&p, INT64_MAX), 4, NULL);
+    luge_batch b;
+    assert_int_equal(luge_loader_batches(loader, 1), INT64_MAX / 4 + 1);
+    assert_true(luge_loader_next(loader, &b) && luge_loader_next(loader, &b));
+    assert_true(((const double *)luge_tensor_data(b.input, LUGE_F64))[0] == 4);
+    luge_loader_destroy(loader);
+    assert_null(luge_loader_create(planned(&p, INT64_MAX), 4, &(luge_loader_options){.shuffle = true}));
+    expect_error(LUGE_ERR_OUT_OF_MEMORY, "too many to shuffle");
+    assert_null(luge_loader_create(planned(&p, INT64_MAX / 16), 4, &(luge_loader_options){.shuffle = true}));
+    expect_error(LUGE_ERR_OUT_OF_MEMORY, "");
+    assert_int_equal(p.destroyed, 3);
+}
+
 static void buffers_are_reused_only_when_nobody_holds_them(void **state)
 {
     (void)state;
@@ -654,6 +672,7 @@ int main(void)
         TEST(each_epoch_shuffles_anew_and_whole),
         TEST(orders_are_equally_likely),
         TEST(loading_leaves_the_threads_random_numbers_alone),
+        TEST(sets_of_any_size),
         TEST(buffers_are_reused_only_when_nobody_holds_them),
         TEST(a_graph_keeps_its_batch),
         TEST(batches_outlive_their_loader_when_held),
