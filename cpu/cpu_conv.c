@@ -12,7 +12,8 @@
 enum {
     PIXELS = 192,                /* of a block: A stays in L2 while all panels pass */
     K_BLOCK = 1024,              /* the most of k in one go: a panel of B stays in L2 */
-    SLICES = 16                  /* so many are wanted */
+    SLICES = 16,                 /* so many are wanted */
+    BUFFER_ROWS = 256            /* of a panel, packed in two steps: they stay in L1 and L2 */
 };
 
 /* out[n, i, j, :] = bias + sum over taps and channels c of in[n, i', j', c] weight[tap][c][:], by groups. */
@@ -39,31 +40,104 @@ typedef struct correlation {
 
 static int64_t k_of(const correlation *v) { return v->in.h.taps * v->in.w.taps * v->in_channels; }
 
-static void pack_weights(int64_t item, void *work)
+/* One panel of one group: where it is, and where it goes to. */
+typedef struct weight_panel {
+    const char *from;            /* its first column, tap (0, 0), input channel 0 */
+    char *to;
+    int64_t columns, width;
+} weight_panel;
+
+static weight_panel panel_of(const correlation *v, int64_t item)
 {
-    const correlation *v = work;
-    const int64_t panel = item % v->panels.count, group = item / v->panels.count;
-    const int64_t column = lg_panel_begin(&v->panels, panel), width = lg_panel_width(&v->panels, panel);
+    const int64_t number = item % v->panels.count, group = item / v->panels.count, column = lg_panel_begin(&v->panels, number);
+    const int64_t to = group * v->packed_size + (v->panels.narrow ? 0 : column) * k_of(v);
+    return (weight_panel){
+        .from = v->weight + (group * v->weight_group + column * v->weight_out) * v->in.size,
+        .to = v->packed + to * v->in.size,
+        .columns = lg_panel_columns(&v->panels, number),
+        .width = lg_panel_width(&v->panels, number),
+    };
+}
+
+/* Tap by tap, from wherever elements lie. */
+static void pack_by_taps(const correlation *v, const weight_panel *p)
+{
     const lg_conv_axis *h = &v->in.h, *w = &v->in.w;
-    char *to = v->packed + (group * v->packed_size + (v->panels.narrow ? 0 : column) * k_of(v)) * v->in.size;
+    char *to = p->to;
     for (int64_t r = 0; r < h->taps; ++r) {
         for (int64_t s = 0; s < w->taps; ++s) {
-            const int64_t from = group * v->weight_group + column * v->weight_out + (h->tap + r * h->tap_step) * v->weight_h +
-                                 (w->tap + s * w->tap_step) * v->weight_w;
+            const int64_t tap = (h->tap + r * h->tap_step) * v->weight_h + (w->tap + s * w->tap_step) * v->weight_w;
             const lg_pack pack = {
                 .to = to,
-                .from = v->weight + from * v->in.size,
-                .to_row = width,
+                .from = p->from + tap * v->in.size,
+                .to_row = p->width,
                 .from_row = v->weight_in,
                 .from_column = v->weight_out,
                 .rows = v->in_channels,
-                .columns = lg_panel_columns(&v->panels, panel),
-                .width = width,
+                .columns = p->columns,
+                .width = p->width,
             };
             v->in.kernels->pack[v->in.f64](&pack);
-            to += v->in_channels * width * v->in.size;
+            to += v->in_channels * p->width * v->in.size;
         }
     }
+}
+
+/* Channels that go through `buffer` together. */
+static int64_t buffered_channels(const correlation *v)
+{
+    const int64_t taps = v->in.h.taps * v->in.w.taps, channels = taps < BUFFER_ROWS ? BUFFER_ROWS / taps : 1;
+    return channels < v->in_channels ? channels : v->in_channels;
+}
+
+/* Row-major weights [out][in][taps]: first transposed as a whole, which is quick, then their rows sorted. */
+static void pack_row_major(const correlation *v, const weight_panel *p, char *buffer)
+{
+    const int64_t taps = v->in.h.taps * v->in.w.taps, most = buffered_channels(v), size = v->in.size;
+    for (int64_t c = 0; c < v->in_channels; c += most) {
+        const int64_t channels = v->in_channels - c < most ? v->in_channels - c : most;
+        const lg_pack turn = {
+            .to = buffer,
+            .from = p->from + c * taps * size,
+            .to_row = p->width,
+            .from_row = 1,
+            .from_column = v->weight_out,
+            .rows = channels * taps,
+            .columns = p->columns,
+            .width = p->width,
+        };
+        v->in.kernels->pack[v->in.f64](&turn);
+        for (int64_t tap = 0; tap < taps; ++tap) {
+            const lg_pack sort = {
+                .to = p->to + (tap * v->in_channels + c) * p->width * size,
+                .from = buffer + tap * p->width * size,
+                .to_row = p->width,
+                .from_row = taps * p->width,
+                .from_column = 1,
+                .rows = channels,
+                .columns = p->width,
+                .width = p->width,
+            };
+            v->in.kernels->pack[v->in.f64](&sort);
+        }
+    }
+}
+
+static bool is_row_major(const correlation *v)
+{
+    const lg_conv_axis *h = &v->in.h, *w = &v->in.w;
+    return h->tap == 0 && h->tap_step == 1 && w->tap == 0 && w->tap_step == 1 && v->weight_w == 1 && v->weight_h == w->taps &&
+           v->weight_in == h->taps * w->taps;
+}
+
+static void pack_weights(int64_t item, void *work)
+{
+    const correlation *v = work;
+    const weight_panel p = panel_of(v, item);
+    if (is_row_major(v))
+        pack_row_major(v, &p, v->work + lg_pool_thread() * v->work_bytes);
+    else
+        pack_by_taps(v, &p);
 }
 
 static void pack_bias(const correlation *v)
@@ -180,7 +254,8 @@ static void cut(correlation *v)
     const int64_t panels = v->groups * v->panels.count, wanted = (SLICES + v->in.blocks - 1) / v->in.blocks;
     v->parts = wanted < panels ? wanted : panels;
     v->work_bytes = v->in.bytes + 2 * (int64_t)sizeof(int64_t) * v->in.block_images * v->in.block_rows * v->in.w.outputs;
-    v->work_bytes = lg_scratch_plus(v->work_bytes, 0);
+    const int64_t buffer = is_row_major(v) ? buffered_channels(v) * v->in.h.taps * v->in.w.taps * LG_TILE_BYTES : 0;
+    v->work_bytes = lg_scratch_plus(v->work_bytes > buffer ? v->work_bytes : buffer, 0);
 }
 
 /* v has everything up to out_column, and in planned. */

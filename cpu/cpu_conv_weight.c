@@ -11,6 +11,7 @@
 
 enum {
     PIXELS = 256,                /* of a block: a panel of g stays in L1 */
+    PACKED_ROWS = 64,            /* from here on it pays to pack g, whose pixels may lie on the same cache lines' places */
     SLICES = 16,                 /* so many are wanted */
     PARTS_BYTES = 1 << 24,       /* the most memory for sums of parts */
     TURN_ROWS = 16               /* output channels turned together: whole cache lines */
@@ -234,7 +235,7 @@ int lg_cpu_conv2d_backward_weight(const lg_call *call)
     }
     if (!lg_windows_plan(&v.in, x, lg_conv_axis_of(a, 0), lg_conv_axis_of(a, 1), PIXELS)) return LG_DECLINED;
     v.panels = lg_panels_of(v.out_channels, v.in.kernels->lanes[v.in.f64]);
-    v.g_direct = lies_by_pixels(g) && v.out_channels % v.panels.lanes == 0;
+    v.g_direct = lies_by_pixels(g) && v.out_channels % v.panels.lanes == 0 && v.rows < PACKED_ROWS;
     cut(&v);
 
     const int64_t for_work = lg_scratch_plus(0, lg_scratch_times(lg_pool_threads(), v.work_bytes));
