@@ -237,11 +237,19 @@ static bool is_param_below(luge_module *root, const luge_tensor *t)
     return false;
 }
 
+/* Whether a scope of this thread is all that holds `t`. One reference may also be another module's. */
 static bool is_unshared(const luge_tensor *t)
 {
-    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 &&
-           atomic_load_explicit(&t->storage->refs, memory_order_acquire) == 1 && t->node == NULL && t->grad == NULL &&
-           t->hooks == NULL && lg_strides_are_dense(&t->shape, t->stride);
+    if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 ||
+        atomic_load_explicit(&t->storage->refs, memory_order_acquire) != 1 || t->node != NULL || t->grad != NULL ||
+        t->hooks != NULL || !lg_strides_are_dense(&t->shape, t->stride)) {
+        return false;
+    }
+    const lg_thread *self = lg_self();
+    for (int i = self->n_owned - 1; i >= 0; --i) {
+        if (self->owned[i] == t) return true;
+    }
+    return false;
 }
 
 /* A reference to `value` itself, or to a copy that nobody else has. */

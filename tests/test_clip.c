@@ -175,9 +175,10 @@ static void gradients_of_any_strides(void **state)
     (void)state;
     LUGE_SCOPE("t");
     luge_tensor *p = luge_zeros(LUGE_SHAPE(30, 50), NULL), *values = luge_randn(LUGE_SHAPE(30, 50), NULL);
-    luge_tensor *wide =
-        luge_cat(LUGE_LIST(luge_transpose(values, 0, 1), luge_full(LUGE_SHAPE(50, 2), 9, NULL)), 1); /* [50, 32] */
+    luge_tensor *turned = luge_contiguous(luge_transpose(values, 0, 1));
+    luge_tensor *wide = luge_cat(LUGE_LIST(turned, luge_full(LUGE_SHAPE(50, 2), 9, NULL)), 1); /* [50, 32] */
     luge_tensor *grad = luge_transpose(luge_slice(wide, 1, 0, 30), 0, 1);
+    assert_int_equal(luge_tensor_stride(grad, 1), 32);
     net n = make(LUGE_LIST(p));
     set_grad(p, grad);
     const double norm = luge_item(luge_norm(values, 2, LUGE_ALL_AXES));

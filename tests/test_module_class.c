@@ -319,10 +319,26 @@ static void unshared_values_are_taken_over(void **state)
     }
 }
 
+/* Tied however many hold the parameter. */
 static void tie_head(luge_module *self)
 {
     luge_module *embed = luge_module_add(self, "embed", luge_nn_embedding(3, 2, NULL));
-    taken = luge_module_add_param(self, "head", luge_module_param(embed, "weight"));
+    luge_tensor *weight = luge_retain(luge_module_param(embed, "weight"));
+    taken = luge_module_add_param(self, "head", weight);
+    luge_release(weight);
+}
+
+static void parameters_of_other_modules_are_copied(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("t");
+    luge_module *other = luge_nn_linear(2, 2, NULL);
+    given = luge_module_param(other, "weight"); /* one reference, but not a scope's */
+    luge_module *m = probe_create(take_given);
+    assert_ptr_not_equal(taken, given);
+    assert_true(same_bits(taken, given));
+    luge_module_destroy(other);
+    luge_module_destroy(m);
 }
 
 static void count_params(const char *name, luge_tensor *param, void *user)
@@ -603,6 +619,7 @@ int main(void)
         OP_TEST(modules_are_filled_in_build_only),
         OP_TEST(classes_are_checked),
         OP_TEST(unshared_values_are_taken_over),
+        OP_TEST(parameters_of_other_modules_are_copied),
         OP_TEST(parameters_of_children_are_tied),
         OP_TEST(given_children_are_cloned_with_their_parent),
         OP_TEST(clones_must_grow_alike),

@@ -458,6 +458,41 @@ static void failing_writes_leave_the_old_file(void **state)
     }
 }
 
+/* What the system is asked for, in this order; each failure tells what it was. */
+static int asked_for(const char *text)
+{
+    static const char *const order[] = {"cannot create ",
+                                        "cannot write ",
+                                        "cannot sync ",
+                                        "cannot close ",
+                                        "cannot replace ",
+                                        "cannot sync the directory ",
+                                        "cannot close the directory "};
+    for (int i = 6; i >= 0; --i) {
+        if (strstr(text, order[i]) != NULL) return i;
+    }
+    return -1;
+}
+
+static void sav_02_sync_before_rename_and_after(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("t");
+    const lg_st_tensor tensor = {.name = "w", .tensor = luge_zeros(LUGE_SHAPE(3), NULL)};
+    int last = 0;
+    for (int64_t n = 1;; ++n) {
+        lg_fault_set(LG_FAULT_FILE, n);
+        const luge_status status = lg_safetensors_write(in_folder("file"), &tensor, 1);
+        lg_fault_set(LG_FAULT_FILE, 0);
+        if (status == LUGE_OK) break;
+        const int now = asked_for(luge_error_text());
+        luge_error_clear();
+        assert_true(now == last || now == last + 1);
+        last = now;
+    }
+    assert_int_equal(last, 6);
+}
+
 static void failing_reads_are_errors(void **state)
 {
     (void)state;
@@ -501,6 +536,7 @@ int main(void)
         FILE_TEST(sav_09_the_writer_keeps_to_the_readers_limit),
         FILE_TEST(damaged_files_are_survived),
         FILE_TEST(failing_writes_leave_the_old_file),
+        FILE_TEST(sav_02_sync_before_rename_and_after),
         FILE_TEST(failing_reads_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
