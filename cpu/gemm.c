@@ -6,7 +6,7 @@
 #include "cpu/scratch.h"
 
 enum {
-    PACK_ROWS = 256,             /* rows of k packed at a time */
+    PACK_ROWS = 64,              /* rows of k packed at a time: few enough for the pages they lie in */
     PACK_GRAIN = 1 << 14,        /* elements packed per slice, at least */
     K_BLOCK = 1024,              /* the most of k in one go: a panel stays in L2 */
     K_BLOCK_DIRECT = 64,         /* where B is not packed: its rows stay within as many pages */
@@ -76,7 +76,7 @@ static char *place_in_buffer(const product *p, const operand *o, int64_t batch, 
     return o->buffer + ((o->shared ? 0 : batch * o->buffer_size) + of_panel + k * lg_panel_width(&o->panels, panel)) * p->size;
 }
 
-/* ---- packing: slices over (batch, panel, block of k) */
+/* ---- packing: slices over (batch, block of k, panel), so that rows are read along */
 
 typedef struct packing {
     const product *p;
@@ -95,7 +95,7 @@ static void pack_slice(int64_t slice, void *work)
     const operand *o = ((const packing *)work)->o;
     const int64_t items = pack_items(p, o), blocks = pack_blocks(p), end = lg_slice_begin(items, o->pack_slices, slice + 1);
     for (int64_t i = lg_slice_begin(items, o->pack_slices, slice); i < end; ++i) {
-        const int64_t k = i % blocks * PACK_ROWS, panel = i / blocks % o->panels.count, batch = i / blocks / o->panels.count;
+        const int64_t panel = i % o->panels.count, k = i / o->panels.count % blocks * PACK_ROWS, batch = i / o->panels.count / blocks;
         const int64_t width = lg_panel_width(&o->panels, panel);
         const lg_pack pack = {
             .to = place_in_buffer(p, o, batch, panel, k),

@@ -106,13 +106,31 @@ static inline __attribute__((always_inline)) void OF_REAL(transpose)(real *to, i
     UNROLL for (int i = 0; i < LANES; ++i) *(unaligned *)(to + i * to_row) = v[i];
 }
 
-/* Rows [row, row + rows) of columns [column, column + columns), element by element. */
+/* Short rows, mostly: vectors, then a half, a quarter, ... as far as there are elements. */
+static inline void OF_REAL(copy)(real *to, const real *from, int64_t n)
+{
+    for (; n >= LANES; n -= LANES, to += LANES, from += LANES) *(unaligned *)to = *(const unaligned *)from;
+    UNROLL for (int part = LANES / 2; part > 0; part /= 2) {
+        if (!(n & part)) continue;
+        memcpy(to, from, (size_t)part * sizeof(real));
+        to += part;
+        from += part;
+    }
+}
+
+/* Rows [row, row + rows) of columns [column, column + columns), element by element; the
+ * longer loop is the inner one. */
 static void OF_REAL(pack_part)(const lg_pack *p, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     const real *from = (const real *)p->from + row * p->from_row + column * p->from_column;
     real *to = (real *)p->to + row * p->to_row + column;
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < columns; ++j) to[i * p->to_row + j] = from[i * p->from_row + j * p->from_column];
+    if (columns < rows) {
+        for (int64_t j = 0; j < columns; ++j)
+            for (int64_t i = 0; i < rows; ++i) to[i * p->to_row + j] = from[i * p->from_row + j * p->from_column];
+    } else {
+        for (int64_t i = 0; i < rows; ++i)
+            for (int64_t j = 0; j < columns; ++j) to[i * p->to_row + j] = from[i * p->from_row + j * p->from_column];
+    }
 }
 
 static void OF_REAL(pack_transposed)(const lg_pack *p)
@@ -132,11 +150,7 @@ static void OF_REAL(pack)(const lg_pack *p)
     if (p->from_column == 1) {
         const real *from = p->from;
         real *to = p->to;
-        const int64_t whole = p->columns / LANES * LANES;
-        for (int64_t i = 0; i < p->rows; ++i, to += p->to_row, from += p->from_row) {
-            for (int64_t j = 0; j < whole; j += LANES) *(unaligned *)(to + j) = *(const unaligned *)(from + j);
-            for (int64_t j = whole; j < p->columns; ++j) to[j] = from[j];
-        }
+        for (int64_t i = 0; i < p->rows; ++i) OF_REAL(copy)(to + i * p->to_row, from + i * p->from_row, p->columns);
     } else if (p->from_row == 1) {
         OF_REAL(pack_transposed)(p);
     } else {
