@@ -10,7 +10,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_definitions(luge_cpu PRIVATE LG_HAVE_X86_ISAS)
 endif()
 # Options of a source come behind luge_flags' -ffp-contract=off: these are made of fused multiply-adds.
-set_source_files_properties(cpu/simd/simd_tile.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+set_source_files_properties(cpu/simd/map_f32.c cpu/simd/random.c cpu/simd/reduce.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+set_source_files_properties(cpu/simd/simd_tile.c cpu/simd/simd_softmax.c cpu/simd/simd_loss.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 if(simd_sources)
   foreach(isa IN LISTS LUGE_ISAS)
     add_library(luge_simd_${isa} OBJECT ${simd_sources})
@@ -18,7 +19,7 @@ if(simd_sources)
     target_include_directories(luge_simd_${isa} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     # Always optimised: unvectorised kernels would make every debug test run crawl. Integers wrap around,
     # as tensors of them do.
-    target_compile_options(luge_simd_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math -fwrapv ${LUGE_ISA_FLAGS_${isa}})
+    target_compile_options(luge_simd_${isa} PRIVATE -O3 -fno-trapping-math -fwrapv ${LUGE_ISA_FLAGS_${isa}})
     target_compile_definitions(luge_simd_${isa} PRIVATE LG_ISA=${isa})
     list(APPEND LUGE_OBJECTS $<TARGET_OBJECTS:luge_simd_${isa}>)
   endforeach()
