@@ -7,6 +7,7 @@
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "cpu/onednn.h"
 #include "cpu/scratch.h"
 
 enum {
@@ -290,6 +291,8 @@ static luge_status correlate(lg_device *device, correlation *v)
 
 int lg_cpu_conv2d(const lg_call *call)
 {
+    const int answer = lg_onednn_conv2d(call);
+    if (answer != LG_DECLINED) return answer;
     const lg_conv2d_attrs *a = call->attrs;
     const luge_tensor *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
     const luge_tensor *y = call->out[0];
@@ -339,6 +342,8 @@ static lg_conv_axis phase_of(const lg_conv_axis *forward, int64_t phase)
 
 int lg_cpu_conv2d_backward_input(const lg_call *call)
 {
+    const int answer = lg_onednn_conv2d_backward_input(call);
+    if (answer != LG_DECLINED) return answer;
     const lg_conv2d_attrs *a = call->attrs;
     const luge_tensor *g = call->in[0], *weight = call->in[1];
     const luge_tensor *gx = call->out[0];

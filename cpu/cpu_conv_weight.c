@@ -7,6 +7,7 @@
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "cpu/onednn.h"
 #include "cpu/scratch.h"
 
 enum {
@@ -217,6 +218,8 @@ static void cut(weight_gradient *v)
 
 int lg_cpu_conv2d_backward_weight(const lg_call *call)
 {
+    const int answer = lg_onednn_conv2d_backward_weight(call);
+    if (answer != LG_DECLINED) return answer;
     const lg_conv2d_attrs *a = call->attrs;
     const luge_tensor *g = call->in[0], *x = call->in[1], *gw = call->out[0];
     if (gw->dtype != LUGE_F32 && gw->dtype != LUGE_F64) return LG_DECLINED;

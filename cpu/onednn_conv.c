@@ -1,0 +1,223 @@
+/* conv2d and its gradients by oneDNN: images are cut into slices by shape, each slice is a primitive
+ * that one thread runs. cpu_conv.c and cpu_conv_weight.c ask here first. */
+#include <string.h>
+#include "core/pool.h"
+#include "core/services.h"
+#include "core/thread.h"
+#include "cpu/onednn.h"
+#include "cpu/scratch.h"
+#include "ops/attrs.h"
+
+enum {
+    SLICES = 16,                 /* the most that images are cut into */
+    SLICE_WORK = 1 << 21,        /* multiplications and additions of a slice: it costs some microseconds to run one */
+    PARTS = 8,                   /* the same for the gradient of the weight, where each costs memory: */
+    PARTS_BYTES = 1 << 25,       /* at most so much */
+    ADD_GRAIN = 1 << 13
+};
+
+typedef struct convolution {
+    lg_onednn_key key;
+    int64_t images, slices;
+    lg_onednn *primitive[2];     /* for slices of images / slices images, and of one more */
+    char *x, *weight, *bias, *y; /* weight: row-major */
+    int64_t x_image, y_image;    /* bytes */
+    char *packed, *scratch;
+    int64_t packed_bytes, packed_step, scratch_bytes; /* step: from slice to slice */
+    atomic_bool failed;
+} convolution;
+
+static bool enabled = true;
+
+void lg_onednn_enable(bool on) { enabled = on; }
+
+/* ---- what goes to oneDNN */
+
+static int64_t bytes_of(const int64_t *size, int64_t channels) { return lg_scratch_times(lg_scratch_times(size[0], size[1]), channels * 4); }
+
+/* oneDNN computes offsets within a primitive's operands in int: sizes far from that limit. */
+static bool is_ordinary(const lg_onednn_key *k)
+{
+    const int64_t most = INT32_MAX / 2;
+    for (int i = 0; i < 2; ++i) {
+        const int64_t span = k->dilation[i] * (k->kernel[i] - 1) + 1;
+        if (k->before[i] >= span || k->after[i] >= span || k->stride[i] > k->size[i] + k->before[i] + k->after[i]) return false;
+    }
+    return lg_scratch_times(k->images, bytes_of(k->size, k->channels)) <= most &&
+           lg_scratch_times(k->images, bytes_of(k->out, k->out_channels)) <= most &&
+           lg_scratch_times(bytes_of(k->kernel, k->channels / k->groups), k->out_channels) <= most;
+}
+
+/* Multiplications and additions for an image. */
+static double image_work(const lg_onednn_key *k)
+{
+    return 2.0 * (double)k->out[0] * (double)k->out[1] * (double)k->out_channels * (double)(k->channels / k->groups) *
+           (double)k->kernel[0] * (double)k->kernel[1];
+}
+
+static bool is_faster(const lg_onednn_key *k, int64_t images)
+{
+    (void)k;
+    return images >= 4;
+}
+
+static void cut(convolution *v)
+{
+    const lg_onednn_key *k = &v->key;
+    const bool sums = k->kind == LG_ONEDNN_BACKWARD_WEIGHT;
+    const int64_t weight_bytes = bytes_of(k->kernel, k->channels / k->groups) * k->out_channels;
+    int64_t most = sums ? PARTS : SLICES;
+    if (sums && most > PARTS_BYTES / weight_bytes) most = PARTS_BYTES / weight_bytes;
+    if (most > v->images) most = v->images;
+    const double wanted = image_work(k) * (double)v->images / SLICE_WORK;
+    v->slices = wanted < (double)most ? (int64_t)wanted : most;
+    if (v->slices < 1) v->slices = 1;
+}
+
+static bool plan(convolution *v, lg_onednn_kind kind, const lg_call *call, const luge_tensor *x, const luge_tensor *weight,
+                 const luge_tensor *bias, const luge_tensor *y)
+{
+    const lg_conv2d_attrs *a = call->attrs;
+    if (!enabled || y->dtype != LUGE_F32 || !lg_strides_are_channels_last(&x->shape, x->stride) ||
+        !lg_strides_are_channels_last(&y->shape, y->stride) || !lg_is_contiguous(weight) || (bias != NULL && !lg_is_contiguous(bias)))
+        return false;
+    *v = (convolution){
+        .key = {.kind = kind, .with_bias = bias != NULL, .groups = a->groups, .channels = x->shape.dim[1], .out_channels = y->shape.dim[1]},
+        .images = x->shape.dim[0],
+        .x = lg_data(x),
+        .weight = lg_data(weight),
+        .bias = bias == NULL ? NULL : lg_data(bias),
+        .y = lg_data(y),
+    };
+    lg_onednn_key *k = &v->key;
+    for (int i = 0; i < 2; ++i) {
+        k->size[i] = x->shape.dim[2 + i];
+        k->out[i] = y->shape.dim[2 + i];
+        k->kernel[i] = weight->shape.dim[2 + i];
+        k->stride[i] = a->stride[i];
+        k->before[i] = a->padding_before[i];
+        k->after[i] = a->padding_after[i];
+        k->dilation[i] = a->dilation[i];
+    }
+    if (v->images == 0 || !is_faster(k, v->images)) return false;
+    cut(v);
+    k->images = v->images / v->slices + 1;
+    if (!is_ordinary(k)) return false;
+    v->x_image = bytes_of(k->size, k->channels);
+    v->y_image = bytes_of(k->out, k->out_channels);
+    return true;
+}
+
+/* ---- running */
+
+static int out_of_memory(const lg_call *call)
+{
+    return (int)lg_fail(LUGE_ERR_OUT_OF_MEMORY, "%s: oneDNN found no memory for its work", call->op->name);
+}
+
+static void give_back(const convolution *v)
+{
+    for (int i = 0; i < 2; ++i)
+        if (v->primitive[i] != NULL) lg_onednn_put(v->primitive[i]);
+}
+
+/* The primitives of both sizes of slices, which must want the weight in the same order. */
+static int get_primitives(const lg_call *call, convolution *v)
+{
+    const int64_t longer = v->images % v->slices;
+    int answer = LUGE_OK;
+    for (int i = 0; i < (longer > 0 ? 2 : 1) && answer == LUGE_OK; ++i) {
+        v->key.images = v->images / v->slices + i;
+        answer = lg_onednn_get(&v->key, &v->primitive[i]);
+    }
+    if (answer == LUGE_OK && longer > 0 && !lg_onednn_same_packing(v->primitive[0], v->primitive[1])) answer = LG_DECLINED;
+    if (answer != LUGE_OK) give_back(v);
+    if (answer == LUGE_ERR_OUT_OF_MEMORY) return out_of_memory(call);
+    return answer;
+}
+
+static void run_slice(int64_t slice, void *work)
+{
+    convolution *v = work;
+    const int64_t image = lg_slice_begin(v->images, v->slices, slice);
+    const lg_onednn *primitive = v->primitive[slice < v->images % v->slices];
+    if (!lg_onednn_run(primitive, v->x + image * v->x_image, v->packed + slice * v->packed_step, v->bias, v->y + image * v->y_image,
+                       v->scratch + lg_pool_thread() * v->scratch_bytes))
+        atomic_store(&v->failed, true);
+}
+
+/* Part 0 += the others. */
+static void add_parts(int64_t slice, void *work)
+{
+    const convolution *v = work;
+    const int64_t count = v->packed_bytes / 4, step = v->packed_step / 4, n = lg_slices(count, ADD_GRAIN);
+    const int64_t begin = lg_slice_begin(count, n, slice), end = lg_slice_begin(count, n, slice + 1);
+    float *to = (float *)(void *)v->packed;
+    for (int64_t part = 1; part < v->slices; ++part) {
+        const float *from = to + part * step;
+        for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    }
+}
+
+static bool multiply(convolution *v)
+{
+    const bool sums = v->key.kind == LG_ONEDNN_BACKWARD_WEIGHT;
+    lg_count(LG_COUNT_PACK);
+    if (!sums && !lg_onednn_repack(v->primitive[0], v->weight, v->packed)) return false;
+    lg_parallel(v->slices, run_slice, v);
+    if (atomic_load(&v->failed)) return false;
+    if (!sums) return true;
+    if (v->slices > 1) lg_parallel(lg_slices(v->packed_bytes / 4, ADD_GRAIN), add_parts, v);
+    return lg_onednn_repack(v->primitive[0], v->packed, v->weight);
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int run_with_primitives(const lg_call *call, convolution *v)
+{
+    const bool two = v->primitive[1] != NULL;
+    v->packed_bytes = v->primitive[0]->packed_bytes;
+    v->packed_step = v->key.kind == LG_ONEDNN_BACKWARD_WEIGHT ? lg_scratch_plus(v->packed_bytes, 0) : 0;
+    v->scratch_bytes = lg_scratch_plus(larger(v->primitive[0]->scratch_bytes, two ? v->primitive[1]->scratch_bytes : 0), 0);
+    const int64_t for_weights = v->packed_step > 0 ? lg_scratch_times(v->slices, v->packed_step) : lg_scratch_plus(v->packed_bytes, 0);
+    lg_scratch scratch;
+    v->packed = lg_scratch_open(&scratch, call->device, lg_scratch_plus(for_weights, lg_scratch_times(lg_pool_threads(), v->scratch_bytes)));
+    if (v->packed == NULL) return LUGE_ERR_OUT_OF_MEMORY;
+    v->scratch = v->packed + for_weights;
+    const bool done = multiply(v);
+    lg_scratch_close(&scratch);
+    return done ? LUGE_OK : out_of_memory(call);
+}
+
+static int run(const lg_call *call, convolution *v)
+{
+    lg_onednn_session session;
+    if (!lg_onednn_enter(&session)) return out_of_memory(call);
+    int answer = get_primitives(call, v);
+    if (answer == LUGE_OK) {
+        answer = run_with_primitives(call, v);
+        give_back(v);
+    }
+    lg_onednn_leave(&session);
+    return answer;
+}
+
+/* ---- the three kernels; shapes are in cpu_conv.c and cpu_conv_weight.c */
+
+int lg_onednn_conv2d(const lg_call *call)
+{
+    convolution v;
+    return plan(&v, LG_ONEDNN_FORWARD, call, call->in[0], call->in[1], call->in[2], call->out[0]) ? run(call, &v) : LG_DECLINED;
+}
+
+int lg_onednn_conv2d_backward_input(const lg_call *call)
+{
+    convolution v;
+    return plan(&v, LG_ONEDNN_BACKWARD_INPUT, call, call->out[0], call->in[1], NULL, call->in[0]) ? run(call, &v) : LG_DECLINED;
+}
+
+int lg_onednn_conv2d_backward_weight(const lg_call *call)
+{
+    convolution v;
+    return plan(&v, LG_ONEDNN_BACKWARD_WEIGHT, call, call->in[1], call->out[0], NULL, call->in[0]) ? run(call, &v) : LG_DECLINED;
+}
