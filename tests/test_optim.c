@@ -602,11 +602,12 @@ static void state_has_pytorchs_names(void **state)
     luge_optim_each_state(adam, NULL, NULL);
     assert_error(LUGE_ERR_ARGUMENT, "the function is NULL");
     /* What is set is a copy, and may be of another dtype; the other moment starts at zero. */
-    luge_tensor *mean = luge_cast(PARAM(7), LUGE_F64);
+    luge_tensor *mean = luge_cast(PARAM(7), LUGE_F64), *nine = luge_cast(luge_full(LUGE_SCALAR, 9, NULL), LUGE_I64);
+    assert_int_equal(luge_optim_set_state(adam, "1", "step", nine), LUGE_OK);
+    text[0] = '\0';
+    luge_optim_each_state(adam, note_state, text);
+    assert_string_equal(text, "0.exp_avg=[1, 2] 0.exp_avg_sq=[1, 4] 0.step=1 1.step=9 ");
     assert_int_equal(luge_optim_set_state(adam, "1", "exp_avg", mean), LUGE_OK);
-    assert_int_equal(
-        luge_optim_set_state(adam, "1", "step", luge_full(LUGE_SCALAR, 9, &(luge_tensor_options){.dtype = LUGE_I64})),
-        LUGE_OK);
     luge_fill_(mean, 0);
     text[0] = '\0';
     luge_optim_each_state(adam, note_state, text);
