@@ -1,4 +1,4 @@
-/* Batch and layer normalisation (cpu/simd/norm.h, rows.h). Moments of slices are taken in two passes
+/* Batch and layer normalisation (cpu/simd/norm.h). Moments of slices are taken in two passes
  * each and merged in the slices' order, as Chan et al. (1983) do; nothing is taken as a difference of
  * large sums. */
 #include <luge/scope.h>
@@ -8,7 +8,6 @@
 #include "cpu/cpu.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/norm.h"
-#include "cpu/simd/rows.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
 
@@ -293,7 +292,7 @@ int lg_cpu_batch_norm_backward(const lg_call *call)
 /* ---- layer_norm: x as [rows, n] */
 
 typedef struct layer_work {
-    const lg_row_kernels *kernels;
+    const lg_norm_kernels *kernels;
     bool f64;
     int64_t n, rows, slices, size;
     const char *g, *x;
@@ -314,7 +313,7 @@ static bool plan_layer(const lg_call *call, const luge_tensor *x, const luge_ten
     const lg_norm_attrs *a = call->attrs;
     if ((x->dtype != LUGE_F32 && x->dtype != LUGE_F64) || !fits_rows(x, x)) return false;
     w->f64 = x->dtype == LUGE_F64;
-    w->kernels = &LG_ISA_PICK(lg_rows)->of[w->f64];
+    w->kernels = &LG_ISA_PICK(lg_norms)->of[w->f64];
     w->size = (int64_t)lg_element_size(x);
     w->rows = mean->numel;
     w->n = 1;
@@ -338,12 +337,10 @@ static void layer_slice(int64_t slice, void *work)
     const int64_t end = lg_slice_begin(w->rows, w->slices, slice + 1);
     for (int64_t row = lg_slice_begin(w->rows, w->slices, slice); row < end; ++row) {
         const int64_t at = row * w->n * w->size;
-        double mean = 0, deviation = 0;
-        if (w->n > 0) w->kernels->moments(w->n, w->x + at, &mean, &deviation);
-        const double invstd = 1 / sqrt((w->n > 0 ? deviation / (double)w->n : 0) + w->eps);
+        double mean = 0, invstd = 1 / sqrt(w->eps);
+        if (w->n > 0) w->kernels->layer_norm(w->n, w->x + at, w->eps, w->weight, w->bias, w->y + at, &mean, &invstd);
         store(w->mean, row, mean);
         store(w->invstd, row, invstd);
-        w->kernels->layer_norm(w->n, w->x + at, mean, invstd, w->weight, w->bias, w->y + at);
     }
 }
 

@@ -1,5 +1,6 @@
-/* Kernels of batch normalisation. Columns: [rows, n] elements, `stride` from row to row, one channel a
- * column (channels-last). Planes: n dense elements of one channel. [0] f32, [1] f64; sums are f64. */
+/* Kernels of normalisation. Columns: [rows, n] elements, `stride` from row to row, one channel a
+ * column (channels-last). Planes: n dense elements of one channel. Rows: n dense elements of one
+ * mean. [0] f32, [1] f64. */
 #ifndef LG_CPU_SIMD_NORM_H
 #define LG_CPU_SIMD_NORM_H
 
@@ -23,6 +24,12 @@ typedef struct lg_norm_kernels {
     void (*plane_normalise)(int64_t n, const void *x, const lg_norm_terms *t, void *y);
     void (*plane_sums)(int64_t n, const void *g, const void *x, const void *mean, double *sum, double *dot);
     void (*plane_gradient)(int64_t n, const void *g, const void *x, const lg_norm_terms *t, void *gx);
+    /* y[i] = (x[i] - mean) invstd weight[i] + bias[i]. The moments are taken in two passes. */
+    void (*layer_norm)(int64_t n, const void *x, double eps, const void *weight, const void *bias, void *y, double *mean,
+                       double *invstd);
+    /* gx of one row; gweight[i] and gbias[i] take in its parts of theirs. */
+    void (*layer_norm_backward)(int64_t n, const void *g, const void *x, double mean, double invstd, const void *weight,
+                                void *gx, void *gweight, void *gbias);
 } lg_norm_kernels;
 
 typedef struct lg_norm_table { lg_norm_kernels of[2]; } lg_norm_table;

@@ -120,3 +120,72 @@ static void OF_REAL(plane_gradient)(int64_t n, const void *gs, const void *from,
 
 #undef LANES
 #undef FOLD
+
+/* ---- sums over a row, in lanes: lane j takes in the elements j, j + LANES, ... and lanes are folded in halves */
+
+#define LANES ((int64_t)(128 / sizeof(real)))
+
+/* The statement `take` for the elements i of a row and their lanes j. */
+#define OVER_ROW(n, take)                                                            \
+    do {                                                                             \
+        int64_t begin = 0;                                                           \
+        for (; begin + LANES <= (n); begin += LANES)                                 \
+            for (int64_t j = 0, i = begin; j < LANES; ++j, ++i) take;                \
+        for (int64_t j = 0, i = begin; i < (n); ++j, ++i) take;                      \
+    } while (0)
+
+static inline real OF_REAL(fold)(real *lane)
+{
+    for (int64_t width = LANES / 2; width > 0; width /= 2)
+        for (int64_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+    return lane[0];
+}
+
+/* ---- layer normalisation */
+
+/* The second pass also corrects what rounding did to the mean. */
+static void OF_REAL(moments)(int64_t n, const real *x, double *mean, double *variance)
+{
+    real sum[LANES] = {0}, off[LANES] = {0}, square[LANES] = {0};
+    OVER_ROW(n, sum[j] += x[i]);
+    const real center = OF_REAL(fold)(sum) / (real)n;
+    OVER_ROW(n, (off[j] += x[i] - center, square[j] += (x[i] - center) * (x[i] - center)));
+    const double correction = (double)OF_REAL(fold)(off) / (double)n;
+    *mean = (double)center + correction;
+    *variance = (double)OF_REAL(fold)(square) / (double)n - correction * correction;
+    if (*variance < 0) *variance = 0;
+}
+
+static void OF_REAL(layer_norm)(int64_t n, const void *from, double eps, const void *weights, const void *biases, void *to,
+                                   double *means, double *invstds)
+{
+    const real *x = from, *weight = weights, *bias = biases;
+    real *y = to;
+    double variance;
+    OF_REAL(moments)(n, x, means, &variance);
+    *invstds = 1 / sqrt(variance + eps);
+    const real mean = (real)*means, scale = (real)*invstds;
+    LG_VECTOR_LOOP
+    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+}
+
+/* invstd (g w - (sum g w + unit sum g w unit) / n), where unit is (x - mean) invstd */
+static void OF_REAL(layer_norm_backward)(int64_t n, const void *gs, const void *from, double means, double invstds,
+                                            const void *weights, void *to, void *gweights, void *gbiases)
+{
+    const real *g = gs, *x = from, *weight = weights, mean = (real)means, invstd = (real)invstds;
+    real *gx = to, *gweight = gweights, *gbias = gbiases;
+    real of_g[LANES] = {0}, of_both[LANES] = {0};
+    OVER_ROW(n, (of_g[j] += g[i] * weight[i], of_both[j] += g[i] * weight[i] * (x[i] - mean)));
+    const real sum = OF_REAL(fold)(of_g) / (real)n, along = OF_REAL(fold)(of_both) * invstd / (real)n;
+    LG_VECTOR_LOOP
+    for (int64_t i = 0; i < n; ++i) {
+        const real unit = (x[i] - mean) * invstd;
+        gx[i] = invstd * (g[i] * weight[i] - sum - unit * along);
+        gweight[i] += g[i] * unit;
+        gbias[i] += g[i];
+    }
+}
+
+#undef LANES
+#undef OVER_ROW

@@ -1,5 +1,6 @@
-/* Kernels of batch normalisation (norm.h) for one instruction set. */
+/* Kernels of normalisation (norm.h) for one instruction set. */
 #include "cpu/simd/norm.h"
+#include <math.h>
 #include "cpu/simd/simd.h"
 
 #define real float
@@ -16,6 +17,7 @@
     {                                                                                                            \
         column_moments_##suffix, column_normalise_##suffix, column_sums_##suffix, column_gradient_##suffix,      \
         plane_moments_##suffix, plane_normalise_##suffix, plane_sums_##suffix, plane_gradient_##suffix,          \
+        layer_norm_##suffix, layer_norm_backward_##suffix,                                                       \
     }
 
 const lg_norm_table LG_ISA_NAME(lg_norms) = {{ENTRIES(f32), ENTRIES(f64)}};
