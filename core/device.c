@@ -7,10 +7,8 @@
 #include "core/thread.h"
 #include <stdatomic.h>
 
-enum { MAX_DEVICES = 32 };
-
 /* Filled while the library starts and constant afterwards, so that readers need no lock. */
-static lg_device devices[MAX_DEVICES];
+static lg_device devices[LG_MAX_MEMORIES];
 static atomic_int device_count;
 
 /* kind << 32 | index */
@@ -29,7 +27,7 @@ luge_status lg_device_add(const lg_backend *backend)
 {
     const int first = atomic_load(&device_count);
     const int usable = backend->count();
-    const int n = usable < MAX_DEVICES - first ? usable : MAX_DEVICES - first;
+    const int n = usable < LG_MAX_MEMORIES - first ? usable : LG_MAX_MEMORIES - first;
     for (int i = 0; i < n; ++i) {
         lg_device *d = &devices[first + i];
         *d = (lg_device){.id = {backend->kind, i}, .backend = backend};

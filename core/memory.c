@@ -83,12 +83,12 @@ struct lg_memory {
     int n_spare;
     chunk *chunks;
     luge_memory_stats stats;
-    lg_memory *next; /* in the list of all */
 };
 
-/* Every allocator, for lg_memory_trim_all. */
+/* Every allocator. They lie in static memory, which goes with the library: they cannot be freed before,
+ * since other threads may still use them while the process exits. A place without a device is free. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static lg_memory *all;
+static lg_memory place[LG_MAX_MEMORIES];
 
 /* ---- sizes */
 
@@ -461,38 +461,31 @@ void lg_memory_free(lg_memory *m, void *memory, size_t bytes)
 
 lg_memory *lg_memory_create(lg_device *device)
 {
-    lg_memory *m = lg_private_resize(NULL, sizeof *m);
-    if (m == NULL) {
-        lg_fail(LUGE_ERR_OUT_OF_MEMORY, "out of host memory: no room for the allocator of a device");
-        return NULL;
-    }
-    memset(m, 0, sizeof *m);
-    m->device = device;
-    m->arena[0].segment = SMALL_SEGMENT;
-    m->arena[1].segment = LARGE_SEGMENT;
-    pthread_mutex_init(&m->lock, NULL);
     lg_fork_guard(&all_lock);
-    lg_fork_guard(&m->lock);
     pthread_mutex_lock(&all_lock);
-    m->next = all;
-    all = m;
+    lg_memory *m = place;
+    while (m < place + LG_MAX_MEMORIES && m->device != NULL) ++m;
+    if (m < place + LG_MAX_MEMORIES) {
+        *m = (lg_memory){.device = device, .arena = {{.segment = SMALL_SEGMENT}, {.segment = LARGE_SEGMENT}}};
+        pthread_mutex_init(&m->lock, NULL);
+        lg_fork_guard(&m->lock);
+    }
     pthread_mutex_unlock(&all_lock);
-    return m;
+    if (m < place + LG_MAX_MEMORIES) return m;
+    lg_fail(LUGE_ERR_UNSUPPORTED, "there are more than %d devices", LG_MAX_MEMORIES);
+    return NULL;
 }
 
 void lg_memory_destroy(lg_memory *m)
 {
     if (m == NULL) return;
-    pthread_mutex_lock(&all_lock);
-    lg_memory **link = &all;
-    while (*link != m) link = &(*link)->next;
-    *link = m->next;
-    pthread_mutex_unlock(&all_lock);
     lg_fork_unguard(&m->lock);
+    pthread_mutex_lock(&all_lock);
     trim(m);
     free_descriptions(m); /* if something was in use after all */
     pthread_mutex_destroy(&m->lock);
-    lg_private_free(m);
+    m->device = NULL;
+    pthread_mutex_unlock(&all_lock);
 }
 
 void lg_memory_trim(lg_memory *m)
@@ -506,7 +499,8 @@ void lg_memory_trim(lg_memory *m)
 void lg_memory_trim_all(void)
 {
     pthread_mutex_lock(&all_lock);
-    for (lg_memory *m = all; m != NULL; m = m->next) lg_memory_trim(m);
+    for (lg_memory *m = place; m < place + LG_MAX_MEMORIES; ++m)
+        if (m->device != NULL) lg_memory_trim(m);
     pthread_mutex_unlock(&all_lock);
 }
 

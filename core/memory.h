@@ -5,6 +5,8 @@
 
 #include "core/device.h"
 
+enum { LG_MAX_MEMORIES = 32 };
+
 /* Gives everything back. Nothing of it may be in use. */
 void lg_memory_destroy(lg_memory *m);
 luge_memory_stats lg_memory_stats(lg_memory *m);

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "core/alloc.h"
-#include "core/fault.h"
 #include "core/tensor.h"
 #include <luge/luge.h>
 
@@ -77,22 +76,6 @@ static void expect_error(luge_status code, const char *part)
     assert_int_equal(luge_error(), code);
     if (strstr(luge_error_text(), part) == NULL) fail_msg("\"%s\" does not say \"%s\"", luge_error_text(), part);
     luge_error_clear();
-}
-
-/* Must come first: later the library has started. */
-static void test_a_failed_start_may_be_repeated(void **state)
-{
-    (void)state;
-    lg_fault_set(LG_FAULT_HOST, 1);
-    assert_null(luge_empty(LUGE_SHAPE(2), NULL));
-    assert_true(lg_fault_hit(LG_FAULT_HOST));
-    expect_error(LUGE_ERR_OUT_OF_MEMORY, "memory");
-    lg_fault_set(LG_FAULT_HOST, 1);
-    assert_string_equal(luge_device_why_not(luge_device_cpu()), "Luge could not start: out of memory");
-    assert_true(luge_ok());
-    lg_fault_set(LG_FAULT_HOST, 0);
-    LUGE_SCOPE("test");
-    assert_non_null(luge_empty(LUGE_SHAPE(2), NULL));
 }
 
 static void test_the_cpu_is_there(void **state)
@@ -250,7 +233,6 @@ static void test_nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_failed_start_may_be_repeated),
         cmocka_unit_test(test_the_cpu_is_there),
         cmocka_unit_test(test_cuda_is_not),
         cmocka_unit_test(test_devices_that_make_no_sense),

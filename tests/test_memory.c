@@ -373,10 +373,21 @@ static void failing_host_memory_is_an_error(void **state)
         ++failed;
     }
     assert_true(failed > 20);
-    lg_fault_set(LG_FAULT_HOST, 1);
-    assert_null(lg_memory_create(&device));
-    assert_int_equal(luge_error(), LUGE_ERR_OUT_OF_MEMORY);
+}
+
+static void more_allocators_than_places_are_an_error(void **state)
+{
+    (void)state;
+    lg_memory *made[LG_MAX_MEMORIES];
+    int n = 0;
+    while (n < LG_MAX_MEMORIES && (made[n] = lg_memory_create(&device)) != NULL) ++n;
+    assert_int_equal(n, LG_MAX_MEMORIES - 1); /* the tests have one */
+    assert_int_equal(luge_error(), LUGE_ERR_UNSUPPORTED);
     luge_error_clear();
+    while (n > 0) lg_memory_destroy(made[--n]);
+    lg_memory *again = lg_memory_create(&device);
+    assert_non_null(again);
+    lg_memory_destroy(again);
 }
 
 /* ---- statistics */
@@ -544,6 +555,7 @@ int main(void)
         TEST(message_says_what_and_where),
         TEST(injected_failures_look_like_real_ones),
         TEST(failing_host_memory_is_an_error),
+        TEST(more_allocators_than_places_are_an_error),
         TEST(statistics_are_exact),
         TEST(random_requests_never_overlap),
         TEST(same_requests_get_the_same_places),
