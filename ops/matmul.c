@@ -76,29 +76,28 @@ const lg_op lg_op_matmul = {
     .flops = matmul_flops,
 };
 
-/* Checks a and b as the user gave them, and finds the leading axes of the result: those of both,
- * broadcast. */
-static bool fit(const luge_tensor *a, const luge_tensor *b, luge_shape *leading)
+/* Why a and b cannot be multiplied, NULL if they can; and the leading axes of the result: those of
+ * both, broadcast. */
+static const char *misfit(const luge_tensor *a, const luge_tensor *b, luge_shape *leading)
 {
-    char ta[LG_SHAPE_TEXT], tb[LG_SHAPE_TEXT];
-    lg_shape_text(ta, &a->shape);
-    lg_shape_text(tb, &b->shape);
     int ra = a->shape.rank, rb = b->shape.rank;
-    if (ra == 0 || rb == 0) {
-        lg_fail(LUGE_ERR_SHAPE,
-                "matmul: takes tensors of at least one axis, got %s x %s; luge_mul multiplies by a scalar", ta, tb);
-        return false;
-    }
-    if (a->shape.dim[ra - 1] != b->shape.dim[rb == 1 ? 0 : rb - 2]) {
-        lg_fail(LUGE_ERR_SHAPE, "matmul: inner sizes differ: %s x %s", ta, tb);
-        return false;
-    }
+    if (ra == 0 || rb == 0) return "takes tensors of at least one axis, got";
+    if (a->shape.dim[ra - 1] != b->shape.dim[rb == 1 ? 0 : rb - 2]) return "inner sizes differ:";
     luge_shape other = {0};
     *leading = other;
     for (int i = 0; i < ra - 2; ++i) leading->dim[leading->rank++] = a->shape.dim[i];
     for (int i = 0; i < rb - 2; ++i) other.dim[other.rank++] = b->shape.dim[i];
-    if (lg_broadcast(leading, &other)) return true;
-    lg_fail(LUGE_ERR_SHAPE, "matmul: leading axes do not broadcast: %s x %s", ta, tb);
+    return lg_broadcast(leading, &other) ? NULL : "leading axes do not broadcast:";
+}
+
+static bool fit(const luge_tensor *a, const luge_tensor *b, luge_shape *leading)
+{
+    const char *why = misfit(a, b, leading);
+    if (why == NULL) return true;
+    char ta[LG_SHAPE_TEXT], tb[LG_SHAPE_TEXT];
+    const bool scalar = a->shape.rank == 0 || b->shape.rank == 0;
+    lg_fail(LUGE_ERR_SHAPE, "matmul: %s %s x %s%s", why, lg_shape_text(ta, &a->shape), lg_shape_text(tb, &b->shape),
+            scalar ? "; luge_mul multiplies by a scalar" : "");
     return false;
 }
 
