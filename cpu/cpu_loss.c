@@ -184,7 +184,7 @@ static void fill_share(entropy *w)
 /* w has its tensors, and x is dense along C. */
 static luge_status run_dense(const lg_call *call, entropy *w)
 {
-    w->room = lg_panel_room(w->classes);
+    w->room = lg_panel_room(w->classes, w->rows, w->f64);
     w->panels = (w->rows + w->room - 1) / w->room;
     w->slices = lg_slices(w->panels, GRAIN / (w->room * w->classes));
     w->sure = 1 - w->attrs->label_smoothing;

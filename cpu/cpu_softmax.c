@@ -114,7 +114,7 @@ static bool fits(const softmax_work *w, int k)
 
 static void run_rows(softmax_work *w)
 {
-    w->room = w->side_by_side ? LG_PANEL : lg_panel_room(w->n);
+    w->room = w->side_by_side ? LG_PANEL : lg_panel_room(w->n, w->it.numel, w->size == sizeof(double));
     w->panels = (w->it.numel + w->room - 1) / w->room;
     w->slices = lg_slices(w->panels, GRAIN / (w->room * w->n));
     lg_parallel(w->slices, softmax_slice, w);
@@ -132,13 +132,15 @@ static int run(const lg_call *call, lg_panel_fn kernel)
     if (!fits(&w, 0)) return LG_DECLINED;
 
     luge_status status = LUGE_OK;
+    bool copied = false;
     for (int k = 1; k < n && status == LUGE_OK; ++k) {
         if (fits(&w, k)) continue;
         tensor[k] = copy[k] = lg_copy_of(call, tensor[k], tensor[k]->dtype, y->stride);
         if (copy[k] == NULL) status = lg_error();
+        copied = true;
     }
     if (status == LUGE_OK) {
-        lay_out(&w, n, tensor, axis);
+        if (copied) lay_out(&w, n, tensor, axis);
         run_rows(&w);
     }
     for (int k = 1; k < n; ++k) luge_release(copy[k]);

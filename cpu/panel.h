@@ -7,10 +7,14 @@
 #include "cpu/simd/tile.h"
 
 /* [element][row], f32 or f64 */
-typedef struct lg_panel_tile { _Alignas(64) char memory[LG_SHORT * LG_PANEL * sizeof(double)]; } lg_panel_tile;
+typedef struct lg_panel_tile { _Alignas(64) char memory[1 << 15]; } lg_panel_tile;
 
-/* Rows of n elements that make a panel. */
-static inline int64_t lg_panel_room(int64_t n) { return n < LG_SHORT ? LG_PANEL : 1; }
+/* How many of `rows` rows of n elements make a panel. Folding costs as much as some ten elements of a row. */
+static inline int64_t lg_panel_room(int64_t n, int64_t rows, bool f64)
+{
+    const int64_t fitting = (int64_t)sizeof(lg_panel_tile) / (f64 ? 8 : 4) / LG_PANEL;
+    return n <= fitting && (rows >= 8 || n < 32) ? LG_PANEL : 1;
+}
 
 /* The panel of `rows` short rows in tiles, whole vectors wide. */
 static inline lg_panel lg_panel_of_tile(int64_t n, int64_t rows)

@@ -74,6 +74,15 @@ static inline float lg_exp_sum_f32(float high, float low)
 
 static inline float lg_exp_f32(float x) { return lg_exp_sum_f32(x, 0); }
 
+/* The same for x below 80, quicker: what is below 2^-126 becomes 0. */
+static inline float lg_exp_below_f32(float x)
+{
+    const float lowest = -87.3365448f;
+    lg_reduced_f32 z = lg_reduce_f32(x < lowest ? lowest : x, 0);
+    float e = (1 + (z.r + z.r * z.r * lg_exp_tail_f32(z.r))) * lg_exp2i_f32(z.n);
+    return x < lowest ? 0 : e;
+}
+
 /* e^(-x^2/2). The rounding error of x^2 would come out multiplied by the exponent: the square is taken
  * in two parts. */
 static inline float lg_bell_f32(float x)

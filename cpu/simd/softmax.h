@@ -1,6 +1,6 @@
 /* Softmax and its relatives on panels: rows of a tensor that lie side by side, as columns, so that all of
  * them are worked on at once. A long row that is dense in memory is a panel too: its elements are dealt
- * out to LG_FOLDED columns, and what these find is folded into one. Sums are taken in f64. */
+ * out to columns, and what these find is folded into one. Sums are taken in f64. */
 #ifndef LG_CPU_SIMD_SOFTMAX_H
 #define LG_CPU_SIMD_SOFTMAX_H
 
@@ -8,11 +8,7 @@
 #include <stdint.h>
 #include "cpu/isa.h"
 
-enum {
-    LG_PANEL = 64,  /* columns at most */
-    LG_FOLDED = 32, /* columns of one row */
-    LG_SHORT = 64   /* rows with fewer elements are not worth folding */
-};
+enum { LG_PANEL = 64 }; /* columns at most */
 
 /* Element j of line i is at in[k][i * in_step[k] + j] and out[i * out_step + j]. */
 typedef struct lg_panel {
@@ -24,12 +20,12 @@ typedef struct lg_panel {
     int64_t in_step[2], out_step;
 } lg_panel;
 
-/* One dense row of n elements, at least 1. */
+/* One dense row of n elements, at least 1: long ones in more columns, which take longer to fold. */
 static inline lg_panel lg_panel_of_row(int64_t n)
 {
-    const int64_t lines = (n + LG_FOLDED - 1) / LG_FOLDED;
-    return (lg_panel){.lines = lines, .width = LG_FOLDED, .last = n - (lines - 1) * LG_FOLDED, .folded = true,
-                      .in_step = {LG_FOLDED, LG_FOLDED}, .out_step = LG_FOLDED};
+    const int64_t width = n < 512 ? LG_PANEL / 2 : LG_PANEL, lines = (n + width - 1) / width;
+    return (lg_panel){.lines = lines, .width = width, .last = n - (lines - 1) * width, .folded = true,
+                      .in_step = {width, width}, .out_step = width};
 }
 
 static inline int64_t lg_panel_width(const lg_panel *p, int64_t line) { return line + 1 < p->lines ? p->width : p->last; }

@@ -3,6 +3,7 @@
 #include "ops/scalar_ops.h"
 
 #define NAME(name) LG_OF_REAL(name)
+#define EXP_BELOW(x) LG_OF_REAL(lg_exp_below)(x) /* for rows from which the largest element was subtracted */
 #define LINE_IN(p, k, i) ((const real *)(p)->in[k] + (i) * (p)->in_step[k])
 #define LINE_OUT(p, i) ((real *)(p)->out + (i) * (p)->out_step)
 
@@ -11,8 +12,9 @@
 
 static void NAME(give_all)(const lg_panel *p, real *value)
 {
+    if (!p->folded) return;
     const real first = value[0];
-    for (int64_t j = 0; p->folded && j < LG_FOLDED; ++j) value[j] = first;
+    for (int64_t j = 1; j < p->width; ++j) value[j] = first;
 }
 
 /* Its own copy of what the caller has for each row. */
@@ -28,10 +30,10 @@ typedef struct NAME(sums) {
     double all[LG_PANEL];
 } NAME(sums);
 
-static void NAME(clear)(const lg_panel *p, NAME(sums) *s)
+static void NAME(clear)(NAME(sums) *s)
 {
-    for (int64_t j = 0; j < p->width; ++j) s->part[j] = 0;
-    for (int64_t j = 0; j < p->width; ++j) s->all[j] = 0;
+    for (int64_t j = 0; j < LG_PANEL; ++j) s->part[j] = 0;
+    for (int64_t j = 0; j < LG_PANEL; ++j) s->all[j] = 0;
 }
 
 static void NAME(add_part)(const lg_panel *p, NAME(sums) *s)
@@ -48,7 +50,7 @@ static inline void NAME(summed)(const lg_panel *p, NAME(sums) *s, int64_t i)
 
 static void NAME(fold)(const lg_panel *p, NAME(sums) *s)
 {
-    for (int64_t half = p->folded ? LG_FOLDED / 2 : 0; half > 0; half /= 2)
+    for (int64_t half = p->folded ? p->width / 2 : 0; half > 0; half /= 2)
         for (int64_t j = 0; j < half; ++j) s->all[j] += s->all[j + half];
 }
 
@@ -64,7 +66,7 @@ static void NAME(largest)(const lg_panel *p, real *top)
         LG_VECTOR_LOOP
         for (int64_t j = 0; j < width; ++j) top[j] = x[j] > top[j] ? x[j] : top[j];
     }
-    for (int64_t half = p->folded ? LG_FOLDED / 2 : 0; half > 0; half /= 2)
+    for (int64_t half = p->folded ? p->width / 2 : 0; half > 0; half /= 2)
         for (int64_t j = 0; j < half; ++j) top[j] = top[j] > top[j + half] ? top[j] : top[j + half];
 }
 
@@ -76,14 +78,19 @@ static void NAME(find_top)(const lg_panel *p, real *top)
     NAME(give_all)(p, top);
 }
 
-static void NAME(sum_exponentials)(const lg_panel *p, const real *top, NAME(sums) *s)
+/* `any`: top need not be the largest element. */
+static void NAME(sum_exponentials)(const lg_panel *p, const real *top, bool any, NAME(sums) *s)
 {
-    NAME(clear)(p, s);
+    NAME(clear)(s);
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *x = LINE_IN(p, 0, i);
-        MATH_LOOP
-        for (int64_t j = 0; j < width; ++j) s->part[j] += EXP(x[j] - top[j]);
+        if (any) {
+            for (int64_t j = 0; j < width; ++j) s->part[j] += EXP(x[j] - top[j]);
+        } else {
+            MATH_LOOP
+            for (int64_t j = 0; j < width; ++j) s->part[j] += EXP_BELOW(x[j] - top[j]);
+        }
         NAME(summed)(p, s, i);
     }
     NAME(fold)(p, s);
@@ -96,14 +103,14 @@ static void NAME(softmax)(const lg_panel *p)
     real top[LG_PANEL], scale[LG_PANEL];
     NAME(sums) s;
     NAME(find_top)(p, top);
-    NAME(clear)(p, &s);
+    NAME(clear)(&s);
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *x = LINE_IN(p, 0, i);
         real *y = LINE_OUT(p, i);
         MATH_LOOP
         for (int64_t j = 0; j < width; ++j) {
-            const real e = EXP(x[j] - top[j]);
+            const real e = EXP_BELOW(x[j] - top[j]);
             y[j] = e;
             s.part[j] += e;
         }
@@ -125,7 +132,7 @@ static void NAME(log_softmax)(const lg_panel *p)
     real top[LG_PANEL], low[LG_PANEL];
     NAME(sums) s;
     NAME(find_top)(p, top);
-    NAME(sum_exponentials)(p, top, &s);
+    NAME(sum_exponentials)(p, top, false, &s);
     for (int64_t j = 0; j < lg_panel_rows(p); ++j) low[j] = LOG(s.all[j] == 0 ? 1 : (real)s.all[j]);
     NAME(give_all)(p, low);
     for (int64_t i = 0; i < p->lines; ++i) {
@@ -142,7 +149,7 @@ static void NAME(softmax_backward)(const lg_panel *p)
 {
     real dot[LG_PANEL];
     NAME(sums) s;
-    NAME(clear)(p, &s);
+    NAME(clear)(&s);
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *g = LINE_IN(p, 0, i), *y = LINE_IN(p, 1, i);
@@ -167,7 +174,7 @@ static void NAME(log_softmax_backward)(const lg_panel *p)
 {
     real sum[LG_PANEL];
     NAME(sums) s;
-    NAME(clear)(p, &s);
+    NAME(clear)(&s);
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *g = LINE_IN(p, 0, i);
@@ -183,7 +190,7 @@ static void NAME(log_softmax_backward)(const lg_panel *p)
         const real *g = LINE_IN(p, 0, i), *y = LINE_IN(p, 1, i);
         real *gx = LINE_OUT(p, i);
         MATH_LOOP
-        for (int64_t j = 0; j < width; ++j) gx[j] = g[j] - EXP(y[j]) * sum[j];
+        for (int64_t j = 0; j < width; ++j) gx[j] = g[j] - EXP_BELOW(y[j]) * sum[j];
     }
 }
 
@@ -196,9 +203,13 @@ static void NAME(log_sum)(const lg_panel *p, void *tops, void *lows)
     real top[LG_PANEL], low[LG_PANEL];
     NAME(sums) s;
     NAME(largest)(p, top);
-    for (int64_t j = 0; j < rows; ++j) top[j] = FABS(top[j]) < (real)INFINITY ? top[j] : 0;
+    bool infinite = false;
+    for (int64_t j = 0; j < rows; ++j) {
+        infinite = infinite || top[j] == (real)INFINITY;
+        top[j] = FABS(top[j]) < (real)INFINITY ? top[j] : 0;
+    }
     NAME(give_all)(p, top);
-    NAME(sum_exponentials)(p, top, &s);
+    NAME(sum_exponentials)(p, top, infinite, &s);
     for (int64_t j = 0; j < rows; ++j) low[j] = LOG((real)s.all[j]);
     memcpy(tops, top, (size_t)rows * sizeof *top);
     memcpy(lows, low, (size_t)rows * sizeof *low);
@@ -207,7 +218,7 @@ static void NAME(log_sum)(const lg_panel *p, void *tops, void *lows)
 /* The shares of line i: one for all columns, or of one row one each. */
 static const real *NAME(shares)(const lg_panel *p, const void *share, int64_t i, real *buffer)
 {
-    if (p->folded) return (const real *)share + i * LG_FOLDED;
+    if (p->folded) return (const real *)share + i * p->width;
     for (int64_t j = 0; j < p->width; ++j) buffer[j] = ((const real *)share)[i];
     return buffer;
 }
@@ -218,7 +229,7 @@ static void NAME(spread)(const lg_panel *p, const void *share, const void *tops,
     NAME(sums) s;
     NAME(take)(p, top, tops);
     NAME(take)(p, low, lows);
-    NAME(clear)(p, &s);
+    NAME(clear)(&s);
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *x = LINE_IN(p, 0, i), *here = NAME(shares)(p, share, i, buffer);
@@ -241,7 +252,7 @@ static void NAME(gradient)(const lg_panel *p, const void *share, const void *lse
         const real *x = LINE_IN(p, 0, i);
         real *y = LINE_OUT(p, i);
         MATH_LOOP
-        for (int64_t j = 0; j < width; ++j) y[j] = scale[j] * EXP(x[j] - lse[j]);
+        for (int64_t j = 0; j < width; ++j) y[j] = scale[j] * EXP_BELOW(x[j] - lse[j]);
         if (share == NULL) continue;
         const real *here = NAME(shares)(p, share, i, buffer);
         LG_VECTOR_LOOP
@@ -250,5 +261,6 @@ static void NAME(gradient)(const lg_panel *p, const void *share, const void *lse
 }
 
 #undef NAME
+#undef EXP_BELOW
 #undef LINE_IN
 #undef LINE_OUT
