@@ -1,5 +1,5 @@
-/* Pooling: windows of channels-last images are worked on all channels together (cpu/simd/pool.h), of
- * other layouts one channel at a time. */
+/* Pooling (cpu/simd/pool.h): windows of channels-last images are worked on all channels together, of
+ * other layouts one channel at a time, and there a row of windows together where their pixels are dense. */
 #include <string.h>
 #include "core/pool.h"
 #include "cpu/cpu.h"
@@ -23,8 +23,10 @@ typedef struct pool_work {
     const luge_tensor *small[2]; /* as large as the output: y or g, and y where both are there */
     int64_t size, images, channels; /* channels: worked on together */
     int64_t parts, rows_parts;   /* slices of an image: of its channels, of its output rows */
+    bool by_rows;                /* rows of windows are worked on together */
     bool overwrite;              /* windows cover the input once: gx need not be zeroed */
-    char *found;                 /* `channels` elements a thread */
+    char *found;                 /* found_size elements a thread */
+    int64_t found_size;
 } pool_work;
 
 /* ---- windows: the specification is in ops/pool.c */
@@ -63,12 +65,13 @@ static char *pixel(const pool_work *w, const luge_tensor *t, int64_t image, int6
     return (char *)lg_data(t) + at * w->size;
 }
 
-static void work_on_window(const pool_work *w, int64_t image, int64_t channel, int64_t n, int64_t row, int64_t column, char *found)
+/* n windows: of n channels from `channel` on, or (step > 0) of n outputs in a row from `column` on. */
+static void work_on_windows(const pool_work *w, int64_t image, int64_t channel, int64_t row, int64_t column, int64_t n, int64_t step, char *found)
 {
     const lg_pool2d_attrs *a = w->attrs;
     const window rows = window_at(a, 0, row), columns = window_at(a, 1, column);
     const luge_tensor *big = w->whole[0], *source = w->whole[1] == NULL ? big : w->whole[1];
-    const lg_pool_window v = {n, rows.to - rows.from, columns.to - columns.from,
+    const lg_pool_window v = {n, step > 0 ? step : 1, rows.to - rows.from, columns.to - columns.from,
                               big->stride[2], big->stride[3], source->stride[2], source->stride[3]};
     char *x = pixel(w, big, image, channel, rows.from, columns.from), *y = pixel(w, w->small[0], image, channel, row, column);
     switch (w->task) {
@@ -79,6 +82,26 @@ static void work_on_window(const pool_work *w, int64_t image, int64_t channel, i
         w->kernels->max_backward(&v, y, pixel(w, source, image, channel, rows.from, columns.from),
                                  pixel(w, w->small[1], image, channel, row, column), !w->overwrite, found, x);
         break;
+    }
+}
+
+/* One row of windows: those that lie wholly in the input's columns together. */
+static void work_on_row(const pool_work *w, int64_t image, int64_t channel, int64_t n, int64_t row, char *found)
+{
+    const lg_pool2d_attrs *a = w->attrs;
+    int64_t column = 0;
+    while (column < a->out[1]) {
+        int64_t together = 0;
+        if (w->by_rows && column * a->stride[1] >= a->padding[1]) {
+            const int64_t room = a->in_shape.dim[3] + a->padding[1] - a->kernel[1], end = room < 0 ? 0 : room / a->stride[1] + 1;
+            together = (end < a->out[1] ? end : a->out[1]) - column;
+        }
+        if (together > 1) {
+            work_on_windows(w, image, channel, row, column, together, a->stride[1], found);
+            column += together;
+        } else {
+            work_on_windows(w, image, channel, row, column++, n, 0, found);
+        }
     }
 }
 
@@ -95,11 +118,10 @@ static void pool_slice(int64_t slice, void *work)
     const int64_t rows_part = slice % w->rows_parts, part = slice / w->rows_parts % w->parts, image = slice / w->rows_parts / w->parts;
     const int64_t channel = lg_slice_begin(w->channels, w->parts, part), n = lg_slice_begin(w->channels, w->parts, part + 1) - channel;
     const int64_t end = lg_slice_begin(w->attrs->out[0], w->rows_parts, rows_part + 1);
-    char *found = w->found + lg_pool_thread() * w->channels * w->size;
+    char *found = w->found + lg_pool_thread() * w->found_size * w->size;
     if ((w->task == MAX_BACKWARD || w->task == MEAN_BACKWARD) && !w->overwrite) zero_image(w, image, channel, n);
     for (int64_t row = lg_slice_begin(w->attrs->out[0], w->rows_parts, rows_part); row < end; ++row)
-        for (int64_t column = 0; column < w->attrs->out[1]; ++column)
-            work_on_window(w, image, channel, n, row, column, found);
+        work_on_row(w, image, channel, n, row, found);
 }
 
 /* ---- */
@@ -112,9 +134,13 @@ static bool covers_once(const lg_pool2d_attrs *a)
     return true;
 }
 
-static bool channels_dense(const luge_tensor *t)
+/* All tensors are dense along an axis. */
+static bool all_dense(const pool_work *w, int axis)
 {
-    return t == NULL || t->stride[1] == 1 || t->shape.dim[1] == 1;
+    const luge_tensor *const t[] = {w->whole[0], w->whole[1], w->small[0], w->small[1]};
+    for (int i = 0; i < 4; ++i)
+        if (t[i] != NULL && t[i]->stride[axis] != 1 && t[i]->shape.dim[axis] != 1) return false;
+    return true;
 }
 
 /* w has its task and tensors. Windows of one channel that overlap are always worked on in one slice. */
@@ -125,21 +151,21 @@ static int run(const lg_call *call, pool_work *w)
     if (big->dtype != LUGE_F32 && big->dtype != LUGE_F64) return LG_DECLINED;
     w->kernels = &LG_ISA_PICK(lg_pools)->of[big->dtype == LUGE_F64];
     w->size = (int64_t)lg_element_size(big);
-    const bool together = channels_dense(big) && channels_dense(w->whole[1]) && channels_dense(w->small[0]) && channels_dense(w->small[1]);
     w->images = a->in_shape.dim[0];
     w->channels = a->in_shape.dim[1];
-    if (!together && w->channels > 1) {
+    if (!all_dense(w, 1)) {
         w->images *= w->channels;
         w->channels = 1;
     }
+    w->by_rows = w->channels == 1 && !a->adaptive && all_dense(w, 3);
+    w->found_size = w->task != MAX_BACKWARD ? 0 : w->by_rows ? a->out[1] : w->channels;
     const bool backward = w->task == MAX_BACKWARD || w->task == MEAN_BACKWARD;
     w->overwrite = w->task == MAX_BACKWARD && covers_once(a);
     w->parts = w->images >= IMAGES || w->channels < 2 * CHANNELS ? 1 : w->channels / CHANNELS < IMAGES ? w->channels / CHANNELS : IMAGES;
     const int64_t row_cost = a->in_shape.dim[2] * a->in_shape.dim[3] / a->out[0] * (w->channels / w->parts) + 1;
     w->rows_parts = backward && !w->overwrite ? 1 : lg_slices(a->out[0], GRAIN / row_cost);
     lg_scratch scratch;
-    w->found = lg_scratch_open(&scratch, call->device,
-                               w->task == MAX_BACKWARD ? lg_scratch_times(lg_pool_threads(), w->channels * w->size) : 0);
+    w->found = lg_scratch_open(&scratch, call->device, lg_scratch_times(lg_pool_threads(), w->found_size * w->size));
     if (w->found == NULL) return LUGE_ERR_OUT_OF_MEMORY;
     lg_parallel(w->images * w->parts * w->rows_parts, pool_slice, w);
     lg_scratch_close(&scratch);

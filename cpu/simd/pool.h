@@ -1,5 +1,6 @@
-/* Kernels of pooling: one window of n channels at a time, which are dense; [0] f32, [1] f64. A window
- * is rows x columns pixels from the one at x on. */
+/* Kernels of pooling: n windows at a time, whose results are dense. They are those of n channels, whose
+ * elements are neighbours (step 1), or of n outputs in a row, `step` elements apart. A window is rows x
+ * columns pixels from the one at x on. [0] f32, [1] f64. */
 #ifndef LG_CPU_SIMD_POOL_H
 #define LG_CPU_SIMD_POOL_H
 
@@ -8,7 +9,7 @@
 #include "cpu/isa.h"
 
 typedef struct lg_pool_window {
-    int64_t n;
+    int64_t n, step;
     int64_t rows, columns;
     int64_t row_step, column_step; /* in elements, of x, or of gx where that is written */
     int64_t x_row_step, x_column_step; /* max_backward: of x */
