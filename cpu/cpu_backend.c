@@ -12,7 +12,7 @@
 
 /* ---- instruction sets */
 
-static lg_isa isa_in_use = LG_ISA_BASE;
+static lg_isa isa_in_use = LG_ISA_BASE, best_isa = LG_ISA_BASE;
 
 lg_isa lg_cpu_isa(void) { return isa_in_use; }
 
@@ -45,8 +45,11 @@ bool lg_cpu_set_isa(lg_isa isa)
 {
     if (!has_isa(isa)) return false;
     isa_in_use = isa;
+    if (isa > best_isa) best_isa = isa;
     return true;
 }
+
+bool lg_cpu_isa_is_lowered(void) { return isa_in_use < best_isa; }
 
 /* The best there is, or what LUGE_ISA names. A name that is unknown or not there changes nothing. */
 static void choose_isa(void)

@@ -15,6 +15,9 @@ const char *lg_isa_name(lg_isa isa);
 /* Uses another one; false, and nothing changes, if the processor or the build lacks it. For tests, which
  * run nothing else meanwhile. */
 bool lg_cpu_set_isa(lg_isa isa);
+/* Whether the processor has a better one than is in use. Libraries, which choose for themselves, are then
+ * left alone. */
+bool lg_cpu_isa_is_lowered(void);
 
 /* In cpu/simd/: the name of what a file defines for the instruction set it is compiled for. */
 #define LG_ISA_JOIN_(name, isa) name##_##isa

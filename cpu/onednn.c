@@ -23,9 +23,12 @@ static struct {
     void (*set)(int);
 } openmp;
 
-/* Looked up where oneDNN's own references are bound, so it is the same OpenMP, if any. */
-static void find_openmp(void)
+static void guard_forks(void); /* the cache's lock */
+
+/* OpenMP is looked up where oneDNN's own references are bound, so it is the same one, if any. */
+static void prepare(void)
 {
+    guard_forks();
     void *get = dlsym(RTLD_DEFAULT, "omp_get_max_threads"), *set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     if (get == NULL || set == NULL) return;
     memcpy(&openmp.get, &get, sizeof get);
@@ -49,7 +52,7 @@ static bool set_threads(int threads)
 bool lg_onednn_enter(lg_onednn_session *s)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_openmp);
+    pthread_once(&once, prepare);
     s->threads = openmp.get == NULL ? 1 : openmp.get();
     return set_threads(1);
 }
@@ -301,6 +304,8 @@ static struct {
     bool closed; /* the library goes */
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static void guard_forks(void) { lg_fork_guard(&cache.lock); }
+
 static uint64_t hash_of(const lg_onednn_key *key)
 {
     enum { WORDS = sizeof *key / sizeof(int64_t) };
@@ -334,9 +339,6 @@ static entry **free_place(void)
 
 static entry *find_or_make(const lg_onednn_key *key)
 {
-    static bool guarded;
-    if (!guarded) lg_fork_guard(&cache.lock);
-    guarded = true;
     const uint64_t hash = hash_of(key);
     entry *e = find(key, hash);
     if (e != NULL || cache.closed) return e;
@@ -449,11 +451,11 @@ bool lg_onednn_run(const lg_onednn *primitive, void *x, void *weight, void *bias
     return run(&r);
 }
 
-/* ---- unloading. What another thread still runs stays. */
+/* ---- unloading. What another thread still makes or runs stays. */
 
 __attribute__((destructor)) static void release_cache(void)
 {
-    pthread_mutex_lock(&cache.lock);
+    if (pthread_mutex_trylock(&cache.lock) != 0) return;
     cache.closed = true;
     int kept = 0;
     for (int i = 0; i < cache.n; ++i) {

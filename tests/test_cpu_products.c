@@ -1,4 +1,5 @@
-/* matmul, linear and convolutions of the CPU backend against their reference kernels. */
+/* matmul, linear and convolutions of the CPU backend against their reference kernels; convolutions by
+ * its own kernels, which take over where oneDNN declines. */
 #include <luge/luge.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +9,8 @@
 #include <cmocka.h>
 #include "core/fault.h"
 #include "cpu/isa.h"
-#include "ops/attrs.h"
+#include "cpu/onednn.h"
+#include "tests/support/convolution.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -98,12 +100,7 @@ static void test_linear(void **state)
 
 /* ---- convolutions */
 
-typedef struct geometry {
-    int64_t n, c, h, w, k, r, s;
-    int64_t stride[2], before[2], after[2], dilation[2], groups;
-} geometry;
-
-static const geometry geometries[] = {
+static const convolution_geometry geometries[] = {
     {0, 2, 5, 5, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, /* no images: only the weights' gradient has elements */
     {1, 1, 1, 1, 1, 1, 1, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
     {2, 1, 9, 8, 5, 3, 3, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1},
@@ -127,30 +124,6 @@ static const geometry geometries[] = {
 };
 enum { GEOMETRIES = sizeof geometries / sizeof *geometries };
 
-static lg_conv2d_attrs attrs_of(const geometry *g)
-{
-    lg_conv2d_attrs a = {.groups = g->groups, .in_shape = LUGE_SHAPE(g->n, g->c, g->h, g->w),
-                         .weight_shape = LUGE_SHAPE(g->k, g->c / g->groups, g->r, g->s)};
-    for (int i = 0; i < 2; ++i) {
-        a.stride[i] = g->stride[i];
-        a.padding_before[i] = g->before[i];
-        a.padding_after[i] = g->after[i];
-        a.dilation[i] = g->dilation[i];
-    }
-    return a;
-}
-
-static luge_shape out_of(const lg_conv2d_attrs *a)
-{
-    luge_shape s = LUGE_SHAPE(a->in_shape.dim[0], a->weight_shape.dim[0], 0, 0);
-    for (int i = 0; i < 2; ++i) {
-        const int64_t room = a->in_shape.dim[2 + i] + a->padding_before[i] + a->padding_after[i] -
-                             a->dilation[i] * (a->weight_shape.dim[2 + i] - 1) - 1;
-        s.dim[2 + i] = room / a->stride[i] + 1;
-    }
-    return s;
-}
-
 /* One of the three products, with inputs in every layout. */
 static void check_convolution(const lg_op *op, bool x_of_out, bool weight_of_out, bool with_bias)
 {
@@ -158,9 +131,9 @@ static void check_convolution(const lg_op *op, bool x_of_out, bool weight_of_out
         for (int i = 0; i < GEOMETRIES; ++i)
             for (int layout = 0; layout < LAYOUTS; ++layout) {
                 LUGE_SCOPE("conv");
-                const lg_conv2d_attrs a = attrs_of(&geometries[i]);
+                const lg_conv2d_attrs a = convolution_attrs(&geometries[i]);
                 if (a.in_shape.dim[0] == 0 && !weight_of_out) continue;
-                const luge_shape first = x_of_out ? out_of(&a) : a.in_shape, second = weight_of_out ? a.in_shape : a.weight_shape;
+                const luge_shape first = x_of_out ? convolution_out(&a) : a.in_shape, second = weight_of_out ? a.in_shape : a.weight_shape;
                 luge_tensor *in[3] = {random_layout(first, reals[d], layout), random_layout(second, reals[d], LAYOUTS - 1 - layout),
                                       layout % 2 ? LUGE_NONE : random_layout(LUGE_SHAPE(geometries[i].k), reals[d], layout)};
                 char what[TEXT];
@@ -187,15 +160,55 @@ static void test_conv2d_backward_weight(void **state)
     check_convolution(&lg_op_conv2d_backward_weight, true, true, false);
 }
 
+/* ---- memory that runs out */
+
+/* Fails each request for memory of a call in turn. */
+static void fail_in_turn(const lg_op *op, luge_list in, const void *attrs)
+{
+    static const lg_fault_kind kinds[] = {LG_FAULT_DEVICE, LG_FAULT_HOST};
+    for (int k = 0; k < 2; ++k) {
+        int64_t nth = 0, failed = 0;
+        for (bool hit = true; hit; failed += hit) {
+            luge_scope scope = luge_scope_enter("fail");
+            luge_tensor *out[LG_MAX_OUT];
+            lg_fault_set(kinds[k], ++nth);
+            const luge_status status = lg_call_op(op, in.count, in.items, attrs, NULL, out);
+            hit = lg_fault_hit(kinds[k]);
+            lg_fault_set(kinds[k], 0);
+            assert_int_equal(status, hit ? LUGE_ERR_OUT_OF_MEMORY : LUGE_OK);
+            if (hit) expect_error(LUGE_ERR_OUT_OF_MEMORY, "");
+            luge_scope_exit(scope, NULL);
+        }
+        if (kinds[k] == LG_FAULT_DEVICE && failed < 2) fail_msg("%s: only %lld requests", op->name, (long long)failed);
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    luge_tensor *x = luge_randn(LUGE_SHAPE(40, 300), NULL), *weight = luge_randn(LUGE_SHAPE(60, 300), NULL);
+    fail_in_turn(&lg_op_linear, LUGE_LIST(x, weight, luge_randn(LUGE_SHAPE(60), NULL)), NULL);
+    fail_in_turn(&lg_op_matmul, LUGE_LIST(luge_transpose(x, 0, 1), luge_randn(LUGE_SHAPE(40, 90), NULL)), NULL);
+    const geometry g = {4, 20, 12, 12, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
+    const lg_conv2d_attrs a = attrs_of(&g);
+    luge_tensor *image = random_layout(a.in_shape, LUGE_F32, 4), *kernel = luge_randn(a.weight_shape, NULL);
+    luge_tensor *gradient = random_layout(out_of(&a), LUGE_F32, 4);
+    fail_in_turn(&lg_op_conv2d, LUGE_LIST(image, kernel, luge_randn(LUGE_SHAPE(40), NULL)), &a);
+    fail_in_turn(&lg_op_conv2d_backward_input, LUGE_LIST(gradient, kernel), &a);
+    fail_in_turn(&lg_op_conv2d_backward_weight, LUGE_LIST(gradient, image), &a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(test_matmul), OP_TEST(test_matmul_large), OP_TEST(test_matmul_batched),
         OP_TEST(test_matmul_broadcast_and_empty), OP_TEST(test_linear),
         OP_TEST(test_conv2d), OP_TEST(test_conv2d_backward_input), OP_TEST(test_conv2d_backward_weight),
+        OP_TEST(test_out_of_memory),
     };
     int failed = 0;
     luge_device_usable(luge_device_cpu()); /* chooses one */
+    lg_onednn_enable(false);
     for (int isa = 0; isa < LG_ISA_COUNT; ++isa)
         if (lg_cpu_set_isa((lg_isa)isa)) failed += cmocka_run_group_tests_name(lg_isa_name((lg_isa)isa), tests, NULL, NULL);
     return failed;
