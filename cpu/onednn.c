@@ -41,10 +41,9 @@ static bool set_threads(int threads)
 {
     enum { MORE_THAN_ENOUGH = 1 << 12 };
     if (openmp.get == NULL || openmp.get() == threads) return true;
-    void *probe = malloc(MORE_THAN_ENOUGH);
+    void *probe = lg_private_resize(NULL, MORE_THAN_ENOUGH);
     if (probe == NULL) return false;
-    *(volatile char *)probe = 0; /* or the compiler leaves it out */
-    free(probe);
+    lg_private_free(probe);
     openmp.set(threads);
     return true;
 }

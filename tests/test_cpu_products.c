@@ -189,10 +189,10 @@ static void test_out_of_memory(void **state)
     luge_tensor *x = luge_randn(LUGE_SHAPE(40, 300), NULL), *weight = luge_randn(LUGE_SHAPE(60, 300), NULL);
     fail_in_turn(&lg_op_linear, LUGE_LIST(x, weight, luge_randn(LUGE_SHAPE(60), NULL)), NULL);
     fail_in_turn(&lg_op_matmul, LUGE_LIST(luge_transpose(x, 0, 1), luge_randn(LUGE_SHAPE(40, 90), NULL)), NULL);
-    const geometry g = {4, 20, 12, 12, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
-    const lg_conv2d_attrs a = attrs_of(&g);
+    const convolution_geometry g = {4, 20, 12, 12, 40, 3, 3, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
+    const lg_conv2d_attrs a = convolution_attrs(&g);
     luge_tensor *image = random_layout(a.in_shape, LUGE_F32, 4), *kernel = luge_randn(a.weight_shape, NULL);
-    luge_tensor *gradient = random_layout(out_of(&a), LUGE_F32, 4);
+    luge_tensor *gradient = random_layout(convolution_out(&a), LUGE_F32, 4);
     fail_in_turn(&lg_op_conv2d, LUGE_LIST(image, kernel, luge_randn(LUGE_SHAPE(40), NULL)), &a);
     fail_in_turn(&lg_op_conv2d_backward_input, LUGE_LIST(gradient, kernel), &a);
     fail_in_turn(&lg_op_conv2d_backward_weight, LUGE_LIST(gradient, image), &a);
