@@ -58,7 +58,7 @@ static double work_of(const lg_onednn_key *k, int64_t images)
 }
 static int64_t pixels_of(const lg_onednn_key *k, int64_t images) { return lg_scratch_times(images, k->out[0] * k->out[1]); }
 
-/* What was measured, oneDNN 2.6 to own kernels, one thread of a Skylake with AVX-512 (time of oneDNN's in
+/* What was measured, oneDNN 2.6 to own kernels, one thread of a Xeon with AVX-512 (time of oneDNN's in
  * that of own): 0.6-1.0 for 3x3 and 1x1 from 16 to 512 channels, on average 0.9 forward, 0.85 backward
  * input, 0.75 backward weight; 0.01-0.05 for depthwise, 0.4-0.8 for other groups. But:
  * - 1.1-1.3 forward and backward weight for one input channel and whole vectors of outputs (1 -> 32, 3x3
