@@ -356,15 +356,17 @@ int lg_onednn_get(const lg_onednn_key *key, lg_onednn **primitive)
 {
     pthread_mutex_lock(&cache.lock);
     entry *e = find_or_make(key);
+    int status = LUGE_ERR_OUT_OF_MEMORY;
     if (e != NULL) {
         e->used = ++cache.time;
-        if (e->run != NULL) ++e->users;
+        status = e->run != NULL ? LUGE_OK : LG_DECLINED; /* a declined one may be gone once the lock is open */
+        if (status == LUGE_OK) {
+            ++e->users;
+            *primitive = &e->base;
+        }
     }
     pthread_mutex_unlock(&cache.lock);
-    if (e == NULL) return LUGE_ERR_OUT_OF_MEMORY;
-    if (e->run == NULL) return LG_DECLINED;
-    *primitive = &e->base;
-    return LUGE_OK;
+    return status;
 }
 
 void lg_onednn_put(lg_onednn *primitive)
