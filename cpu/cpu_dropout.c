@@ -1,6 +1,5 @@
 /* Dropout: the mask is drawn in row-major order, whatever the layout, and then applied as the gradient
  * applies it. */
-#include <luge/tensor.h>
 #include "core/pool.h"
 #include "core/thread.h"
 #include "cpu/cpu.h"
@@ -8,6 +7,7 @@
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
+#include <luge/tensor.h>
 
 enum {
     CHUNK = 1024,   /* elements drawn at a time: whole blocks of random numbers */
@@ -79,7 +79,10 @@ static void apply(const lg_call *call, luge_tensor *y, luge_tensor *x, luge_tens
     lg_each_piece(3, (luge_tensor *[]){y, x, mask}, 0, APPLIED, apply_piece, &w);
 }
 
-static bool is_real(const luge_tensor *t) { return t->dtype == LUGE_F32 || t->dtype == LUGE_F64; }
+static bool is_real(const luge_tensor *t)
+{
+    return t->dtype == LUGE_F32 || t->dtype == LUGE_F64;
+}
 
 int lg_cpu_dropout(const lg_call *call)
 {

@@ -1,8 +1,6 @@
 /* Rows of a table by index, and sums of gradients into those rows. In the sums every row of the table
  * is worked out by one slice, from the positions that point to it in their order: no atomics, and the
  * same bits however many threads there are. */
-#include <luge/tensor.h>
-#include <string.h>
 #include "core/pool.h"
 #include "core/thread.h"
 #include "cpu/cpu.h"
@@ -11,6 +9,8 @@
 #include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
+#include <luge/tensor.h>
+#include <string.h>
 
 enum { GRAIN = 32768 }; /* elements worth a thread */
 
@@ -69,7 +69,7 @@ int lg_cpu_embedding(const lg_call *call)
 
 typedef struct gather {
     int64_t rows, dim;
-    const int64_t *end;   /* positions of row r: order[end[r - 1]] to order[end[r]] */
+    const int64_t *end; /* positions of row r: order[end[r - 1]] to order[end[r]] */
     const int64_t *order;
     int64_t slices;
     size_t size;

@@ -1,7 +1,5 @@
 /* Losses: cross_entropy in panels of rows (cpu/simd/softmax.h), mse_loss and bce_with_logits element by
  * element. Sums of slices are added in their order, in f64. */
-#include <luge/tensor.h>
-#include <string.h>
 #include "core/iter.h"
 #include "core/pool.h"
 #include "core/thread.h"
@@ -12,10 +10,15 @@
 #include "cpu/simd/loss.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
+#include <luge/tensor.h>
+#include <string.h>
 
 enum { GRAIN = 16384, MAX_SLICES = 256 }; /* elements worth a thread; what lg_slices gives at most */
 
-static bool is_real(const luge_tensor *t) { return t->dtype == LUGE_F32 || t->dtype == LUGE_F64; }
+static bool is_real(const luge_tensor *t)
+{
+    return t->dtype == LUGE_F32 || t->dtype == LUGE_F64;
+}
 
 static double get(const void *array, bool f64, int64_t i)
 {
@@ -30,8 +33,14 @@ static void put(void *array, bool f64, int64_t i, double value)
     }
 }
 
-static double load(const luge_tensor *t, int64_t i) { return get(lg_data(t), t->dtype == LUGE_F64, i); }
-static void store(luge_tensor *t, int64_t i, double value) { put(lg_data(t), t->dtype == LUGE_F64, i, value); }
+static double load(const luge_tensor *t, int64_t i)
+{
+    return get(lg_data(t), t->dtype == LUGE_F64, i);
+}
+static void store(luge_tensor *t, int64_t i, double value)
+{
+    put(lg_data(t), t->dtype == LUGE_F64, i, value);
+}
 
 /* ---- cross_entropy. What is wanted of class c is weight[c] ((1 - s) [c is the target] + s / C): the
  * second part, share[c], is the kernels' business, the first is added here. */
@@ -46,11 +55,11 @@ typedef struct entropy {
     double sure, share_sum;       /* 1 - s; the sum of share */
     void *share;                  /* [C]; NULL if s is 0 */
     /* forward */
-    luge_tensor *loss, *lse;      /* loss NULL: it is reduced */
+    luge_tensor *loss, *lse; /* loss NULL: it is reduced */
     double sum[MAX_SLICES], count[MAX_SLICES];
     /* backward */
     const luge_tensor *g, *saved_lse;
-    double scale;                 /* of g */
+    double scale; /* of g */
     char *gx;
 } entropy;
 
@@ -60,7 +69,10 @@ typedef union numbers {
     double f64[LG_PANEL];
 } numbers;
 
-static double number(const numbers *a, bool f64, int64_t i) { return f64 ? a->f64[i] : (double)a->f32[i]; }
+static double number(const numbers *a, bool f64, int64_t i)
+{
+    return f64 ? a->f64[i] : (double)a->f32[i];
+}
 
 static void set_number(numbers *a, bool f64, int64_t i, double value)
 {
@@ -135,7 +147,8 @@ static void gradient_panel(const entropy *w, int64_t row, int64_t rows)
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t target = target_of(w, row + r);
         if (target < 0) continue;
-        const double g = load(w->g, w->attrs->reduction == LUGE_NO_REDUCTION ? (row + r) * w->g->stride[0] : 0) * w->scale;
+        const double g =
+            load(w->g, w->attrs->reduction == LUGE_NO_REDUCTION ? (row + r) * w->g->stride[0] : 0) * w->scale;
         set_number(&d, w->f64, r, g);
         set_number(&scale, w->f64, r, g * (w->sure * weight_of(w, target) + w->share_sum));
         set_number(&lse, w->f64, r, load(w->saved_lse, (row + r) * w->saved_lse->stride[0]));
@@ -222,7 +235,9 @@ int lg_cpu_cross_entropy(const lg_call *call)
 {
     const lg_cross_entropy_attrs *a = call->attrs;
     luge_tensor *loss = call->out[0];
-    entropy w = {.target = call->in[1], .weight = call->in[2], .lse = call->out[1],
+    entropy w = {.target = call->in[1],
+                 .weight = call->in[2],
+                 .lse = call->out[1],
                  .loss = a->reduction == LUGE_NO_REDUCTION ? loss : NULL};
     if (!is_real(call->in[0])) return LG_DECLINED;
     const luge_status status = run_entropy(call, call->in[0], &w);
@@ -241,7 +256,10 @@ int lg_cpu_cross_entropy(const lg_call *call)
 int lg_cpu_cross_entropy_backward(const lg_call *call)
 {
     const lg_cross_entropy_attrs *a = call->attrs;
-    entropy w = {.g = call->in[0], .target = call->in[2], .weight = call->in[3], .saved_lse = call->in[4],
+    entropy w = {.g = call->in[0],
+                 .target = call->in[2],
+                 .weight = call->in[3],
+                 .saved_lse = call->in[4],
                  .gx = lg_data(call->out[0])};
     if (!is_real(call->in[1])) return LG_DECLINED;
     w.scale = a->reduction == LUGE_MEAN ? 1 / load(call->in[5], 0) : 1;
@@ -332,7 +350,19 @@ static int pair_slope(const lg_call *call, const lg_loss_kernels kernels[2])
     return LUGE_OK;
 }
 
-int lg_cpu_mse_loss(const lg_call *call) { return pair_loss(call, LG_ISA_PICK(lg_losses)->mse); }
-int lg_cpu_mse_loss_backward(const lg_call *call) { return pair_slope(call, LG_ISA_PICK(lg_losses)->mse); }
-int lg_cpu_bce_with_logits(const lg_call *call) { return pair_loss(call, LG_ISA_PICK(lg_losses)->bce); }
-int lg_cpu_bce_with_logits_backward(const lg_call *call) { return pair_slope(call, LG_ISA_PICK(lg_losses)->bce); }
+int lg_cpu_mse_loss(const lg_call *call)
+{
+    return pair_loss(call, LG_ISA_PICK(lg_losses)->mse);
+}
+int lg_cpu_mse_loss_backward(const lg_call *call)
+{
+    return pair_slope(call, LG_ISA_PICK(lg_losses)->mse);
+}
+int lg_cpu_bce_with_logits(const lg_call *call)
+{
+    return pair_loss(call, LG_ISA_PICK(lg_losses)->bce);
+}
+int lg_cpu_bce_with_logits_backward(const lg_call *call)
+{
+    return pair_slope(call, LG_ISA_PICK(lg_losses)->bce);
+}

@@ -1,7 +1,5 @@
 /* softmax, log_softmax and their gradients, in panels of rows (cpu/simd/softmax.h). Rows are dense in
  * memory, or side by side; what is neither is copied first. */
-#include <luge/tensor.h>
-#include <string.h>
 #include "core/iter.h"
 #include "core/pool.h"
 #include "core/thread.h"
@@ -10,20 +8,25 @@
 #include "cpu/panel.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
+#include <luge/tensor.h>
+#include <string.h>
 
 enum { GRAIN = 16384, MAX_TENSORS = 3 }; /* elements worth a thread; inputs and output */
 
 typedef struct softmax_work {
     lg_panel_fn kernel;
-    lg_iter it;                  /* over the rows: the output first, then the inputs */
+    lg_iter it; /* over the rows: the output first, then the inputs */
     char *data[MAX_TENSORS];
-    int64_t step[MAX_TENSORS];   /* along a row */
-    int64_t n, size;             /* elements of a row; bytes of an element */
+    int64_t step[MAX_TENSORS]; /* along a row */
+    int64_t n, size;           /* elements of a row; bytes of an element */
     bool side_by_side;
     int64_t room, panels, slices; /* rows of a panel; panels in all, if none is cut off */
 } softmax_work;
 
-static char *row_at(const softmax_work *w, int k, const lg_cursor *c) { return w->data[k] + c->offset[k] * w->size; }
+static char *row_at(const softmax_work *w, int k, const lg_cursor *c)
+{
+    return w->data[k] + c->offset[k] * w->size;
+}
 
 /* Rows that lie side by side are columns as they are. */
 static void run_columns(const softmax_work *w, const lg_cursor *c, int64_t rows)
@@ -126,6 +129,7 @@ static int run(const lg_call *call, lg_panel_fn kernel)
     luge_tensor *y = call->out[0], *tensor[MAX_TENSORS] = {y}, *copy[MAX_TENSORS] = {NULL};
     softmax_work w = {.kernel = kernel, .size = (int64_t)lg_element_size(y)};
     if (kernel == NULL) return LG_DECLINED;
+    if (y->numel == 0) return LUGE_OK;
     w.n = y->shape.rank == 0 ? 1 : y->shape.dim[axis];
     for (int k = 1; k < n; ++k) tensor[k] = call->in[k - 1];
     lay_out(&w, n, tensor, axis);
@@ -155,7 +159,19 @@ static const lg_softmax_kernels *kernels_of(const lg_call *call)
     return d == LUGE_F32 || d == LUGE_F64 ? &LG_ISA_PICK(lg_softmaxes)->of[d == LUGE_F64] : &none;
 }
 
-int lg_cpu_softmax(const lg_call *call) { return run(call, kernels_of(call)->softmax); }
-int lg_cpu_log_softmax(const lg_call *call) { return run(call, kernels_of(call)->log_softmax); }
-int lg_cpu_softmax_backward(const lg_call *call) { return run(call, kernels_of(call)->softmax_backward); }
-int lg_cpu_log_softmax_backward(const lg_call *call) { return run(call, kernels_of(call)->log_softmax_backward); }
+int lg_cpu_softmax(const lg_call *call)
+{
+    return run(call, kernels_of(call)->softmax);
+}
+int lg_cpu_log_softmax(const lg_call *call)
+{
+    return run(call, kernels_of(call)->log_softmax);
+}
+int lg_cpu_softmax_backward(const lg_call *call)
+{
+    return run(call, kernels_of(call)->softmax_backward);
+}
+int lg_cpu_log_softmax_backward(const lg_call *call)
+{
+    return run(call, kernels_of(call)->log_softmax_backward);
+}

@@ -1,5 +1,4 @@
-/* Pooling, norms, softmax, losses, dropout and embedding of the CPU backend against their reference
- * kernels. */
+/* Pooling and norms of the CPU backend against their reference kernels. */
 #include <luge/luge.h>
 #include <math.h>
 #include <setjmp.h>
@@ -7,7 +6,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <cmocka.h>
 #include "cpu/isa.h"
 #include "ops/attrs.h"
@@ -17,146 +15,6 @@
 enum { TEXT = 200 };
 static const luge_dtype reals[] = {LUGE_F32, LUGE_F64};
 static double bound_of(luge_dtype d) { return d == LUGE_F64 ? 1e-13 : 4e-6; }
-
-static luge_tensor *labels(luge_shape shape, int64_t classes, luge_dtype dtype)
-{
-    return luge_cast(luge_randint(0, classes, shape), dtype);
-}
-
-/* ---- softmax */
-
-static void test_softmax(void **state)
-{
-    (void)state;
-    static const lg_op *const forward[] = {&lg_op_softmax, &lg_op_log_softmax};
-    static const lg_op *const backward[] = {&lg_op_softmax_backward, &lg_op_log_softmax_backward};
-    const luge_shape shapes[] = {LUGE_SHAPE(1), LUGE_SHAPE(7), LUGE_SHAPE(3, 10), LUGE_SHAPE(5, 64), LUGE_SHAPE(4, 131),
-                                 LUGE_SHAPE(3, 1300), LUGE_SHAPE(40, 3, 17), LUGE_SHAPE(2, 5, 6, 7), LUGE_SHAPE(3000, 9)};
-    for (int d = 0; d < 2; ++d)
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
-            for (int variant = 0; variant < 2 * LAYOUTS * shapes[i].rank; ++variant) {
-                LUGE_SCOPE("softmax");
-                const int log = variant % 2, layout = variant / 2 % LAYOUTS;
-                const lg_axis_attrs a = {.axis = variant / 2 / LAYOUTS};
-                luge_tensor *x = luge_mul_scalar(random_layout(shapes[i], reals[d], layout), 3);
-                luge_tensor *g = random_layout(shapes[i], reals[d], layout);
-                luge_tensor *y = log ? luge_log_softmax(x, a.axis) : luge_softmax(x, a.axis);
-                char what[TEXT];
-                snprintf(what, sizeof what, "softmax %s shape %zu variant %d", luge_dtype_name(reals[d]), i, variant);
-                check_kernel(forward[log], LUGE_LIST(x), &a, bound_of(reals[d]), what);
-                strncat(what, " backward", sizeof what - strlen(what) - 1);
-                check_kernel(backward[log], LUGE_LIST(g, y), &a, 4 * bound_of(reals[d]), what); /* long sums cancel */
-            }
-}
-
-/* Rows with infinities and NaN in every place, long enough for lanes and tails. */
-static void test_softmax_NUM_06(void **state)
-{
-    (void)state;
-    const double inf = HUGE_VAL;
-    const lg_axis_attrs a = {.axis = 1};
-    luge_tensor *rows = luge_cat(LUGE_LIST(LUGE_TENSOR(LUGE_SHAPE(2, 2), -inf, -inf, 0, 0), LUGE_TENSOR(LUGE_SHAPE(1, 2), 1000, -1000),
-                                           LUGE_TENSOR(LUGE_SHAPE(2, 2), inf, 1, (double)NAN, -inf),
-                                           LUGE_TENSOR(LUGE_SHAPE(2, 2), -inf, (double)NAN, -inf, 3)), 0);
-    check_kernel(&lg_op_softmax, LUGE_LIST(rows), &a, 1e-6, "softmax");
-    check_kernel(&lg_op_log_softmax, LUGE_LIST(rows), &a, 1e-6, "log_softmax");
-    luge_tensor *out[LG_MAX_OUT];
-    assert_int_equal(run_kernel(&lg_op_softmax, LUGE_LIST(luge_slice(rows, 0, 0, 2)), &a, out), LUGE_OK);
-    assert_values(out[0], 0, 0, 0.5, 0.5);
-    assert_int_equal(run_kernel(&lg_op_softmax_backward, LUGE_LIST(luge_ones(LUGE_SHAPE(2, 2), NULL), out[0]), &a, out), LUGE_OK);
-    assert_values(out[0], 0, 0, 0, 0);
-    luge_tensor *wide = luge_full(LUGE_SHAPE(3, 200), -inf, NULL);
-    luge_fill_(luge_slice(luge_slice(wide, 0, 1, 2), 1, 199, 200), 2);
-    luge_fill_(luge_slice(luge_slice(wide, 0, 2, 3), 1, 131, 132), (double)NAN);
-    check_kernel(&lg_op_softmax, LUGE_LIST(wide), &a, 1e-6, "wide softmax");
-    check_kernel(&lg_op_log_softmax, LUGE_LIST(wide), &a, 1e-6, "wide log_softmax");
-}
-
-/* ---- losses */
-
-static void check_entropy(luge_dtype dtype, int64_t rows, int64_t classes, int variant)
-{
-    LUGE_SCOPE("entropy");
-    const lg_cross_entropy_attrs a = {.reduction = (luge_reduction)(variant % 3), .label_smoothing = variant / 3 % 2 * 0.1,
-                                      .ignore_index = variant / 6 % 2 ? 1 : -100};
-    luge_tensor *x = luge_mul_scalar(random_layout(LUGE_SHAPE(rows, classes), dtype, variant % 4), 2);
-    luge_tensor *target = labels(LUGE_SHAPE(rows), classes, variant % 2 ? LUGE_I32 : LUGE_I64);
-    luge_tensor *weight = variant / 12 % 2 ? luge_abs(random_layout(LUGE_SHAPE(classes), dtype, variant % 4 == 2 ? 2 : 0)) : LUGE_NONE;
-    char what[TEXT];
-    snprintf(what, sizeof what, "cross_entropy %s %lld x %lld variant %d", luge_dtype_name(dtype), (long long)rows, (long long)classes, variant);
-    check_kernel(&lg_op_cross_entropy, LUGE_LIST(x, target, weight), &a, bound_of(dtype), what);
-    luge_tensor *out[LG_MAX_OUT];
-    assert_int_equal(run_kernel(&lg_op_cross_entropy, LUGE_LIST(x, target, weight), &a, out), LUGE_OK);
-    const luge_tensor_options like = {.dtype = dtype};
-    luge_tensor *g = a.reduction == LUGE_NO_REDUCTION ? luge_randn(LUGE_SHAPE(rows), &like) : luge_full(LUGE_SCALAR, 0.7, &like);
-    check_kernel(&lg_op_cross_entropy_backward, LUGE_LIST(g, x, target, weight, out[1], out[2]), &a, bound_of(dtype), what);
-}
-
-static void test_cross_entropy(void **state)
-{
-    (void)state;
-    for (int d = 0; d < 2; ++d)
-        for (int variant = 0; variant < 24; ++variant) {
-            check_entropy(reals[d], 5, 10, variant);
-            check_entropy(reals[d], 3, 2, variant);
-            check_entropy(reals[d], 33, 1100, variant);
-        }
-}
-
-static void test_cross_entropy_extremes(void **state)
-{
-    (void)state;
-    const double inf = HUGE_VAL;
-    luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(4, 3), -inf, 0, 1, 1000, -1000, 0, -inf, -inf, -inf, inf, 0, 1);
-    luge_tensor *target = luge_from_array((int64_t[]){1, 0, 1, 0}, LUGE_I64, LUGE_SHAPE(4));
-    for (int smooth = 0; smooth < 2; ++smooth) {
-        const lg_cross_entropy_attrs a = {.reduction = LUGE_NO_REDUCTION, .label_smoothing = smooth * 0.1, .ignore_index = -100};
-        check_kernel(&lg_op_cross_entropy, LUGE_LIST(x, target, LUGE_NONE), &a, 1e-6, "extremes");
-    }
-    const lg_cross_entropy_attrs all_ignored = {.ignore_index = 2};
-    luge_tensor *twos = luge_from_array((int64_t[]){2, 2, 2, 2}, LUGE_I64, LUGE_SHAPE(4));
-    check_kernel(&lg_op_cross_entropy, LUGE_LIST(x, twos, LUGE_NONE), &all_ignored, 1e-6, "all ignored");
-    const lg_cross_entropy_attrs plain = {.ignore_index = -100};
-    luge_tensor *none = luge_from_array((int64_t[]){0}, LUGE_I64, LUGE_SHAPE(0));
-    check_kernel(&lg_op_cross_entropy, LUGE_LIST(luge_zeros(LUGE_SHAPE(0, 3), NULL), none, LUGE_NONE), &plain, 1e-6, "no rows");
-}
-
-static void test_pair_losses(void **state)
-{
-    (void)state;
-    static const lg_op *const forward[] = {&lg_op_mse_loss, &lg_op_bce_with_logits};
-    static const lg_op *const backward[] = {&lg_op_mse_loss_backward, &lg_op_bce_with_logits_backward};
-    const luge_shape shapes[] = {LUGE_SCALAR, LUGE_SHAPE(1), LUGE_SHAPE(17), LUGE_SHAPE(3, 5, 7), LUGE_SHAPE(2, 3, 4, 5), LUGE_SHAPE(130, 300),
-                                 LUGE_SHAPE(0)};
-    for (int d = 0; d < 2; ++d)
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
-            for (int variant = 0; variant < 2 * 3 * LAYOUTS; ++variant) {
-                LUGE_SCOPE("pairs");
-                const lg_loss_attrs a = {.reduction = (luge_reduction)(variant / 2 % 3)};
-                const int layout = variant / 6, binary = variant % 2;
-                luge_tensor *x = luge_mul_scalar(random_layout(shapes[i], reals[d], layout), 4);
-                luge_tensor *target = luge_sigmoid(random_layout(shapes[i], reals[d], (layout + variant) % LAYOUTS));
-                luge_tensor *g = a.reduction == LUGE_NO_REDUCTION ? random_layout(shapes[i], reals[d], (layout + 1) % LAYOUTS)
-                                                                  : luge_full(LUGE_SCALAR, -0.3, &(luge_tensor_options){.dtype = reals[d]});
-                char what[TEXT];
-                snprintf(what, sizeof what, "%s %s shape %zu variant %d", forward[binary]->name, luge_dtype_name(reals[d]), i, variant);
-                check_kernel(forward[binary], LUGE_LIST(x, target), &a, bound_of(reals[d]), what);
-                check_kernel(backward[binary], LUGE_LIST(g, x, target), &a, bound_of(reals[d]), what);
-            }
-}
-
-static void test_binary_AMP_03(void **state)
-{
-    (void)state;
-    const double inf = HUGE_VAL;
-    const lg_loss_attrs a = {.reduction = LUGE_NO_REDUCTION};
-    luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(5), inf, -inf, -inf, inf, -20), *target = LUGE_TENSOR(LUGE_SHAPE(5), 1, 0, 1, 0, 1);
-    luge_tensor *out[LG_MAX_OUT];
-    assert_int_equal(run_kernel(&lg_op_bce_with_logits, LUGE_LIST(x, target), &a, out), LUGE_OK);
-    assert_values(out[0], 0, 0, inf, inf, 20);
-    assert_int_equal(run_kernel(&lg_op_bce_with_logits_backward, LUGE_LIST(luge_ones_like(x), x, target), &a, out), LUGE_OK);
-    check_kernel(&lg_op_bce_with_logits_backward, LUGE_LIST(luge_ones_like(x), x, target), &a, 1e-6, "slopes at infinity");
-}
 
 /* ---- pooling */
 
@@ -312,56 +170,11 @@ static void test_layer_norm_NUM_02(void **state)
     for (int i = 0; i < 4; ++i) assert_near(y[i], should[i], 1e-6);
 }
 
-/* ---- dropout and embedding */
-
-static void test_dropout(void **state)
-{
-    (void)state;
-    const luge_shape shapes[] = {LUGE_SCALAR, LUGE_SHAPE(1), LUGE_SHAPE(1030), LUGE_SHAPE(7, 9), LUGE_SHAPE(2, 5, 6, 7), LUGE_SHAPE(30, 1500)};
-    static const double ps[] = {0.5, 0.1, 1};
-    for (int d = 0; d < 2; ++d)
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i)
-            for (int variant = 0; variant < 3 * LAYOUTS; ++variant) {
-                LUGE_SCOPE("dropout");
-                const lg_dropout_attrs a = {.p = ps[variant % 3], .rng = {.seed = 3, .stream = 0, .first = 5}};
-                luge_tensor *x = random_layout(shapes[i], reals[d], variant / 3), *out[LG_MAX_OUT];
-                char what[TEXT];
-                snprintf(what, sizeof what, "dropout %s shape %zu variant %d", luge_dtype_name(reals[d]), i, variant);
-                check_kernel(&lg_op_dropout, LUGE_LIST(x), &a, 1e-6, what);
-                assert_int_equal(run_kernel(&lg_op_dropout, LUGE_LIST(x), &a, out), LUGE_OK);
-                check_kernel(&lg_op_dropout_backward, LUGE_LIST(random_layout(shapes[i], reals[d], variant / 3), out[1]), &a, 1e-6, what);
-            }
-}
-
-static void test_embedding(void **state)
-{
-    (void)state;
-    const luge_shape shapes[] = {LUGE_SCALAR, LUGE_SHAPE(9), LUGE_SHAPE(4, 50), LUGE_SHAPE(0)};
-    static const int64_t dims[] = {1, 7, 64, 300};
-    for (int variant = 0; variant < 4 * 4 * 4; ++variant) {
-        LUGE_SCOPE("embedding");
-        const luge_shape shape = shapes[variant % 4];
-        const int64_t dim = dims[variant / 4 % 4];
-        const int layout = variant / 16;
-        luge_tensor *indices = labels(shape, 40, layout % 2 ? LUGE_I32 : LUGE_I64);
-        if (layout == 3 && shape.rank == 2) indices = luge_transpose(indices, 0, 1);
-        luge_shape out = luge_tensor_shape(indices);
-        out.dim[out.rank++] = dim;
-        const lg_embedding_attrs a = {.count = 40};
-        for (int d = 0; d < 2; ++d) {
-            check_kernel(&lg_op_embedding, LUGE_LIST(random_layout(LUGE_SHAPE(40, dim), reals[d], layout), indices), NULL, 0, "embedding");
-            check_kernel(&lg_op_embedding_backward, LUGE_LIST(random_layout(out, reals[d], 0), indices), &a, bound_of(reals[d]), "embedding_backward");
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OP_TEST(test_softmax), OP_TEST(test_softmax_NUM_06), OP_TEST(test_cross_entropy), OP_TEST(test_cross_entropy_extremes),
-        OP_TEST(test_pair_losses), OP_TEST(test_binary_AMP_03), OP_TEST(test_pooling), OP_TEST(test_max_pool_ties_NUM_07),
-        OP_TEST(test_batch_norm), OP_TEST(test_batch_norm_cancellation_NUM_03), OP_TEST(test_layer_norm),
-        OP_TEST(test_layer_norm_NUM_02), OP_TEST(test_dropout), OP_TEST(test_embedding),
+        OP_TEST(test_pooling), OP_TEST(test_max_pool_ties_NUM_07), OP_TEST(test_batch_norm),
+        OP_TEST(test_batch_norm_cancellation_NUM_03), OP_TEST(test_layer_norm), OP_TEST(test_layer_norm_NUM_02),
     };
     int failed = 0;
     luge_device_usable(luge_device_cpu()); /* chooses one */

@@ -2,8 +2,8 @@
 #ifndef LG_CPU_SIMD_DROPOUT_H
 #define LG_CPU_SIMD_DROPOUT_H
 
-#include <stdint.h>
 #include "cpu/isa.h"
+#include <stdint.h>
 
 typedef struct lg_dropout_kernels {
     /* mask[i] = bits[i] >= threshold; 0 <= threshold <= 2^32 */

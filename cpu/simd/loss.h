@@ -2,8 +2,8 @@
 #ifndef LG_CPU_SIMD_LOSS_H
 #define LG_CPU_SIMD_LOSS_H
 
-#include <stdint.h>
 #include "cpu/isa.h"
+#include <stdint.h>
 
 typedef struct lg_loss_kernels {
     void (*loss)(int64_t n, const void *x, const void *target, void *y);
@@ -13,7 +13,9 @@ typedef struct lg_loss_kernels {
     void (*slope)(int64_t n, const void *g, double scale, const void *x, const void *target, void *gx);
 } lg_loss_kernels;
 
-typedef struct lg_loss_table { lg_loss_kernels mse[2], bce[2]; } lg_loss_table; /* f32, f64 */
+typedef struct lg_loss_table {
+    lg_loss_kernels mse[2], bce[2];
+} lg_loss_table; /* f32, f64 */
 LG_ISA_DECLARE(const lg_loss_table, lg_losses);
 
 #endif
