@@ -2,10 +2,10 @@
  * computes, by the reference kernels (ops/) and the kernels of each backend, with
  *   real            the type
  *   LG_SUFFIX       how its functions end: lg_sigmoid_<suffix>
- *   LG_LIBM(fn)     the C library's function for it: fn##f for float, fn for double; or, where a
- *                   backend has exp, log, log1p, tanh, erf, pow, bell and normal_cdf of its own (already declared as
- *                   lg_exp_<suffix>, ...), LG_OWN_MATH
- *   LG_WHOLE        instead of both, if real is an integer type: only what ANY and NUMBER rows use
+ *   LG_LIBM(fn)     the C library's function for it: fn##f for float, fn for double; or
+ *   LG_OWN_MATH     where a backend has functions of its own, declared before this as lg_exp_<suffix> and
+ *                   so on: all those of the block below that LG_OWN_MATH leaves out
+ *   LG_WHOLE        instead of either, if real is an integer type: only what ANY and NUMBER rows use
  * The words themselves are macros, so a formula means what was included last. */
 
 #ifndef LG_OPS_SCALAR_OPS_H
@@ -23,6 +23,7 @@
 #define FABS(x) LG_OF_REAL(lg_fabs)(x)
 #define SQRT(x) LG_OF_REAL(lg_sqrt)(x)
 #define EXP(x) LG_OF_REAL(lg_exp)(x)
+#define EXP_BELOW(x) LG_OF_REAL(lg_exp_below)(x) /* e^x for x <= 0; may give 0 for subnormal numbers */
 #define LOG(x) LG_OF_REAL(lg_log)(x)
 #define LOG1P(x) LG_OF_REAL(lg_log1p)(x) /* log(1 + x) for x from 0 to 1 */
 #define TANH(x) LG_OF_REAL(lg_tanh)(x)
@@ -63,6 +64,7 @@ LG_INLINE real LG_OF_REAL(lg_minimum)(real a, real b) { return ((a < b) | (a != 
 LG_INLINE real LG_OF_REAL(lg_fabs)(real x) { return LG_LIBM(fabs)(x); }
 LG_INLINE real LG_OF_REAL(lg_sqrt)(real x) { return LG_LIBM(sqrt)(x); }
 LG_INLINE real LG_OF_REAL(lg_exp)(real x) { return LG_LIBM(exp)(x); }
+LG_INLINE real LG_OF_REAL(lg_exp_below)(real x) { return LG_LIBM(exp)(x); }
 LG_INLINE real LG_OF_REAL(lg_log)(real x) { return LG_LIBM(log)(x); }
 LG_INLINE real LG_OF_REAL(lg_log1p)(real x) { return LG_LIBM(log1p)(x); }
 LG_INLINE real LG_OF_REAL(lg_tanh)(real x) { return LG_LIBM(tanh)(x); }
@@ -77,11 +79,11 @@ LG_INLINE real LG_OF_REAL(lg_normal_cdf)(real x) { return R(0.5) * LG_LIBM(erfc)
 /* Written with e^-|x|, which cannot overflow. */
 LG_INLINE real LG_OF_REAL(lg_sigmoid)(real x)
 {
-    real e = EXP(-FABS(x));
+    real e = EXP_BELOW(-FABS(x));
     return (x < 0 ? e : R(1)) / (R(1) + e);
 }
 
-LG_INLINE real LG_OF_REAL(lg_softplus)(real x) { return RELU(x) + LOG1P(EXP(-FABS(x))); }
+LG_INLINE real LG_OF_REAL(lg_softplus)(real x) { return RELU(x) + LOG1P(EXP_BELOW(-FABS(x))); }
 
 LG_INLINE real LG_OF_REAL(lg_normal_pdf)(real x) { return R(0.39894228040143267794) * BELL(x); }
 LG_INLINE real LG_OF_REAL(lg_erf_slope)(real x) { return R(1.12837916709551257390) * EXP(-x * x); }

@@ -42,12 +42,13 @@ static double exact_reciprocal(double x) { return 1 / x; }
 static double exact_square(double x) { return x * x; }
 
 /* Error in last places; what is NaN or infinite must be so. A result past the largest number may be off
- * by the rounding that decides. */
+ * by the rounding that decides, and a subnormal one may be 0. */
 static double error_of(float got, double exact)
 {
     if (isnan(exact)) return isnan(got) ? 0 : INFINITY;
     if (isinf((float)exact)) return got == (float)exact || fabs(exact) < 0x1.00000ap128 ? 0 : INFINITY;
     if (!isfinite(got)) return fabs(exact) > 0x1.fffff0p127 ? 0 : INFINITY;
+    if (got == 0 && fabs(exact) < 0x1p-126) return 0;
     return fabs((double)got - exact) / last_place(exact);
 }
 

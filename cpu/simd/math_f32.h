@@ -1,8 +1,9 @@
 /* Elementary functions of f32 without branches or calls, so that compilers vectorise the loops around
- * them. Errors are within 2.5 ulp of the exact value (6 for normal_cdf) over the whole range,
- * subnormal results and arguments included; NaN and infinities as in the C library. The polynomials are
- * minimax fits, made with the Remez algorithm in 40 digits. Included before ops/scalar_ops.h, by
- * kernels that define LG_OWN_MATH. Conditions are joined by & and |: && and || are branches. */
+ * them. Errors are within 2.5 ulp of the exact value (6 for normal_cdf) over the whole range, subnormal
+ * arguments included; subnormal results are as exact or 0; NaN and infinities as in the C library. The
+ * polynomials are minimax fits, made with the Remez algorithm in 40 digits. Included before
+ * ops/scalar_ops.h, by kernels that define LG_OWN_MATH. Conditions are joined by & and |: && and || are
+ * branches. */
 #ifndef LG_CPU_SIMD_MATH_F32_H
 #define LG_CPU_SIMD_MATH_F32_H
 
@@ -61,36 +62,40 @@ static inline float lg_exp_tail_f32(float r)
 /* 2^n for -126 <= n <= 127 */
 static inline float lg_exp2i_f32(int32_t n) { return lg_from_bits_f32((uint32_t)(n + 127) << 23); }
 
-/* e^(high + low). The power of two comes in two factors, as 2^128 and 2^-150 are none themselves. */
-static inline float lg_exp_sum_f32(float high, float low)
+/* The power of two comes in two factors, as 2^128 and 2^-150 are none themselves. */
+static inline float lg_exp_f32(float x)
 {
-    high = high > 89 ? 89 : high;
-    high = high < -104 ? -104 : high;
-    lg_reduced_f32 x = lg_reduce_f32(high, low);
-    float e = 1 + (x.r + x.r * x.r * lg_exp_tail_f32(x.r));
-    int32_t half = x.n >> 1;
-    return e * lg_exp2i_f32(half) * lg_exp2i_f32(x.n - half);
+    x = x > 89 ? 89 : x;
+    x = x < -104 ? -104 : x;
+    lg_reduced_f32 z = lg_reduce_f32(x, 0);
+    float e = 1 + (z.r + z.r * z.r * lg_exp_tail_f32(z.r));
+    int32_t half = z.n >> 1;
+    return e * lg_exp2i_f32(half) * lg_exp2i_f32(z.n - half);
 }
 
-static inline float lg_exp_f32(float x) { return lg_exp_sum_f32(x, 0); }
+/* e^(n ln 2 + r) where 2^n is a normal number. */
+static inline float lg_exp_of_reduced_f32(lg_reduced_f32 x)
+{
+    return (1 + (x.r + x.r * x.r * lg_exp_tail_f32(x.r))) * lg_exp2i_f32(x.n);
+}
 
 /* The same for x below 80, quicker: what is below 2^-126 becomes 0. */
 static inline float lg_exp_below_f32(float x)
 {
     const float lowest = -87.3365448f;
-    lg_reduced_f32 z = lg_reduce_f32(x < lowest ? lowest : x, 0);
-    float e = (1 + (z.r + z.r * z.r * lg_exp_tail_f32(z.r))) * lg_exp2i_f32(z.n);
+    float e = lg_exp_of_reduced_f32(lg_reduce_f32(x < lowest ? lowest : x, 0));
     return x < lowest ? 0 : e;
 }
 
-/* e^(-x^2/2). The rounding error of x^2 would come out multiplied by the exponent: the square is taken
- * in two parts. */
+/* e^(-x^2/2), 0 where that is below 2^-126. The rounding error of x^2 would come out multiplied by the
+ * exponent: the square is taken in two parts. */
 static inline float lg_bell_f32(float x)
 {
-    float a = lg_fabs_f32(x);
-    a = a > 15 ? 15 : a;
-    float top = lg_from_bits_f32(lg_bits_f32(a) & 0xfffff000u); /* 12 bits: its square is exact */
-    return lg_exp_sum_f32(-0.5f * (top * top), -0.5f * ((a - top) * (a + top)));
+    const float last = 13.216f;
+    float a = lg_fabs_f32(x), b = a > last ? last : a;
+    float top = lg_from_bits_f32(lg_bits_f32(b) & 0xfffff000u); /* 12 bits: its square is exact */
+    float e = lg_exp_of_reduced_f32(lg_reduce_f32(-0.5f * (top * top), -0.5f * ((b - top) * (b + top))));
+    return a > last ? 0 : e;
 }
 
 /* ---- logarithms */
@@ -105,9 +110,10 @@ static inline lg_reduced_f32 lg_split_f32(float x)
     return (lg_reduced_f32){m - 1, ((int32_t)u >> 23) - (subnormal ? 23 : 0)};
 }
 
-/* n log 2 + log(1 + f) */
-static inline float lg_log_of_split_f32(float n, float f)
+static inline float lg_log_f32(float x)
 {
+    lg_reduced_f32 s = lg_split_f32(x);
+    float f = s.r, n = (float)s.n;
     /* (log(1 + f) - f + f^2 / 2) / f^3; 2^-30 */
     float p = -0.116756995f + f * 0.0674668975f;
     p = 0.118881666f + f * p;
@@ -119,25 +125,23 @@ static inline float lg_log_of_split_f32(float n, float f)
     p = 0.333333126f + f * p;
     float y = f * f * (f * p) + n * -2.12194440e-4f;
     y = y - 0.5f * f * f;
-    return n * 0.693359375f + (f + y);
-}
-
-static inline float lg_log_f32(float x)
-{
-    lg_reduced_f32 s = lg_split_f32(x);
-    float y = lg_log_of_split_f32((float)s.n, s.r);
+    y = n * 0.693359375f + (f + y);
     y = x == 0 ? -INFINITY : y;
     return x >= 0 ? (x == INFINITY ? x : y) : NAN;
 }
 
-/* log(1 + x) for 0 <= x <= 1. What 1 + x lost to rounding is put back, divided by 1 + x: roughly so, as
- * it is the last bit only. */
+/* log(1 + x) for 0 <= x <= 1; 2^-28 */
 static inline float lg_log1p_f32(float x)
 {
-    float u = 1 + x, lost = x - (u - 1);
-    float n = u > 1.41421356f ? 1 : 0;
-    float f = (u > 1.41421356f ? 0.5f * u : u) - 1;
-    return lg_log_of_split_f32(n, f) + lost * (1.5f - 0.5f * u);
+    float p = 0.0198515308f + x * -0.00324403745f;
+    p = -0.0569596925f + x * p;
+    p = 0.106036746f + x * p;
+    p = -0.153056068f + x * p;
+    p = 0.196759453f + x * p;
+    p = -0.249541351f + x * p;
+    p = 0.333299626f + x * p;
+    p = -0.499999024f + x * p;
+    return x + x * (x * p);
 }
 
 /* ---- tanh */
@@ -174,16 +178,14 @@ static inline float lg_erf_f32(float x)
     q = -0.633272421f + t * q;
     q = -1.12955204f + t * q;
     q = 0.000182459456f + t * q;
-    return a < 0.95f ? x * p : lg_copysign_f32(1 - lg_exp_f32(q), x);
+    return a < 0.95f ? x * p : lg_copysign_f32(1 - lg_exp_of_reduced_f32(lg_reduce_f32(q, 0)), x);
 }
 
 /* The tail beyond |x| is e^(-x^2/2) times a smooth function; what is fitted is (t + 4) times that, in
  * u = (t - 4) / (t + 4), to 2^-29. Around 0 an odd polynomial, to 2^-27, is closer. */
 static inline float lg_normal_cdf_f32(float x)
 {
-    float t = lg_fabs_f32(x);
-    t = t > 15 ? 15 : t;
-    float r = 1 / (t + 4), u = 1 - 8 * r;
+    float t = lg_fabs_f32(x), r = 1 / (t + 4), u = 1 - 8 * r;
     float p = -0.000222056946f + u * -4.63183949e-05f;
     p = 0.000170940458f + u * p;
     p = 0.00163708742f + u * p;
@@ -221,12 +223,10 @@ static inline double lg_log2_poly_f32(double f)
     return 1.4426950409393415 + f * p;
 }
 
-/* 2^t, rounded to f32 once; 2^-29 */
+/* 2^t, rounded to f32 once, for |t| < 1022; 2^-29 */
 static inline float lg_exp2_f32(double t)
 {
     const double round = 0x1.8p52;
-    t = t > 200 ? 200 : t;
-    t = t < -200 ? -200 : t;
     double shifted = t + round, r = t - (shifted - round);
     double p = 0.0013399931671740378 + r * 0.00015345827966045241;
     p = 0.0096184888933987158 + r * p;
@@ -261,6 +261,9 @@ static inline float lg_pow_f32(float x, float y)
     n = a < INFINITY ? n : a == INFINITY ? 1e30f : NAN;
     double log2 = (double)n + (double)s.r * lg_log2_poly_f32((double)s.r);
     float z = lg_exp2_f32((double)exponent * log2);
+    float rough = exponent * (n + s.r); /* within a factor of 1.5 of what 2 is raised to */
+    z = rough > 600 ? INFINITY : z;
+    z = rough < -600 ? 0 : z;
     z = a == 1 ? 1 : z; /* also for an infinite or NaN y */
 
     uint32_t whole = lg_is_whole_f32(b), even = lg_is_whole_f32(0.5f * b);

@@ -17,8 +17,6 @@ enum { SUMMED = 128 }; /* lines */
 #undef LG_OWN_MATH
 #undef MATH_LOOP
 
-static inline double lg_exp_below_f64(double x) { return exp(x); }
-
 #define real double
 #define LG_SUFFIX f64
 #define LG_LIBM(fn) fn

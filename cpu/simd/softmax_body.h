@@ -3,7 +3,6 @@
 #include "ops/scalar_ops.h"
 
 #define NAME(name) LG_OF_REAL(name)
-#define EXP_BELOW(x) LG_OF_REAL(lg_exp_below)(x) /* for rows from which the largest element was subtracted */
 #define LINE_IN(p, k, i) ((const real *)(p)->in[k] + (i) * (p)->in_step[k])
 #define LINE_OUT(p, i) ((real *)(p)->out + (i) * (p)->out_step)
 
@@ -54,6 +53,14 @@ static void NAME(fold)(const lg_panel *p, NAME(sums) *s)
         for (int64_t j = 0; j < half; ++j) s->all[j] += s->all[j + half];
 }
 
+/* Rows often follow each other in memory: the next one is fetched while this one's exponentials are
+ * computed. x is a line of this one. */
+static inline void NAME(fetch_next)(const lg_panel *p, const real *x)
+{
+    if (!p->folded) return;
+    for (int64_t j = 0; j < p->width; j += 64 / (int64_t)sizeof(real)) __builtin_prefetch(x + p->lines * p->width + j);
+}
+
 /* ---- passes that several kernels make */
 
 /* The largest element of each row, NaN set aside: it comes out of the exponentials. */
@@ -85,6 +92,7 @@ static void NAME(sum_exponentials)(const lg_panel *p, const real *top, bool any,
     for (int64_t i = 0; i < p->lines; ++i) {
         const int64_t width = lg_panel_width(p, i);
         const real *x = LINE_IN(p, 0, i);
+        NAME(fetch_next)(p, x);
         if (any) {
             for (int64_t j = 0; j < width; ++j) s->part[j] += EXP(x[j] - top[j]);
         } else {
@@ -108,6 +116,7 @@ static void NAME(softmax)(const lg_panel *p)
         const int64_t width = lg_panel_width(p, i);
         const real *x = LINE_IN(p, 0, i);
         real *y = LINE_OUT(p, i);
+        NAME(fetch_next)(p, x);
         MATH_LOOP
         for (int64_t j = 0; j < width; ++j) {
             const real e = EXP_BELOW(x[j] - top[j]);
@@ -261,6 +270,5 @@ static void NAME(gradient)(const lg_panel *p, const void *share, const void *lse
 }
 
 #undef NAME
-#undef EXP_BELOW
 #undef LINE_IN
 #undef LINE_OUT
