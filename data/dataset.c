@@ -101,7 +101,7 @@ void lg_dataset_free(luge_dataset *dataset)
 void luge_dataset_destroy(luge_dataset *dataset)
 {
     if (dataset != NULL && dataset->owned) {
-        lg_log(LUGE_LOG_WARNING, "luge_dataset_destroy: left alone: the dataset belongs to a loader, which destroys it");
+        lg_log(LUGE_LOG_WARNING, "luge_dataset_destroy: left alone: the dataset is its loader's, which destroys it");
         return;
     }
     lg_dataset_free(dataset);

@@ -105,7 +105,7 @@ static luge_tensor *add_channel(const luge_tensor *images)
 static luge_status check_counts(const char *dir, luge_part part, const luge_tensor *images, const luge_tensor *labels)
 {
     if (images->shape.dim[0] == labels->shape.dim[0]) return LUGE_OK;
-    return lg_fail(LUGE_ERR_FORMAT, "%s: %" PRId64 " images in %s but %" PRId64 " labels in %s: files of two sets?", dir,
+    return lg_fail(LUGE_ERR_FORMAT, "%s: %" PRId64 " images in %s but %" PRId64 " labels in %s: two sets?", dir,
                    images->shape.dim[0], stem[part][IMAGES], labels->shape.dim[0], stem[part][LABELS]);
 }
 

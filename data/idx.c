@@ -30,7 +30,10 @@ typedef struct source {
     unsigned char *chunk;    /* gzip: what inflate reads from */
 } source;
 
-static luge_status wrong(const source *s, const char *what) { return lg_fail(LUGE_ERR_FORMAT, "%s: %s", s->path, what); }
+static luge_status wrong(const source *s, const char *what)
+{
+    return lg_fail(LUGE_ERR_FORMAT, "%s: %s", s->path, what);
+}
 
 static luge_status refused(const source *s, const char *doing)
 {
@@ -76,7 +79,8 @@ static void zlib_free(voidpf user, voidpf memory)
 static luge_status inflate_error(const source *s, int code)
 {
     if (code == Z_MEM_ERROR) return lg_fail(LUGE_ERR_OUT_OF_MEMORY, "%s: no memory to inflate it", s->path);
-    return lg_fail(LUGE_ERR_FORMAT, "%s: its gzip data is damaged (%s)", s->path, s->stream.msg ? s->stream.msg : "zlib");
+    return lg_fail(LUGE_ERR_FORMAT, "%s: its gzip data is damaged (%s)", s->path,
+                   s->stream.msg != NULL ? s->stream.msg : "zlib");
 }
 
 /* Up to `n` bytes of what is packed; fewer only at its end. -1 on error, a truncated file included. */
@@ -165,13 +169,13 @@ static luge_status not_idx(const source *s, const unsigned char *b, int64_t n)
     if (is_gzip(b, n)) return wrong(s, "gzip-compressed inside of its gzip compression: unpack it once");
     int64_t i = 0;
     while (i < n && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t')) ++i;
-    if (i < n && b[i] == '<') return wrong(s, "an HTML or XML page, not an idx file: the download went wrong; get it again");
+    if (i < n && b[i] == '<') return wrong(s, "an HTML or XML page, not an idx file: a download that failed");
     if (n == 0) return wrong(s, "empty; an idx file begins with 00 00 08 and its rank");
     if (n < 4) {
         return lg_fail(LUGE_ERR_FORMAT, "%s: %" PRId64 " bytes are too few for an idx file, which begins with 00 00 08 "
                        "and its rank", s->path, n);
     }
-    return lg_fail(LUGE_ERR_FORMAT, "%s: not an idx file: it begins with %02x %02x %02x %02x, not with 00 00 08 and its rank",
+    return lg_fail(LUGE_ERR_FORMAT, "%s: not an idx file: it begins with %02x %02x %02x %02x, not 00 00 08",
                    s->path, b[0], b[1], b[2], b[3]);
 }
 

@@ -34,7 +34,7 @@ static bool check_options(const luge_loader_options *o)
 {
     if (!lg_check_reserved(o->reserved, 7, "luge_loader_options")) return false;
     if (o->workers < LUGE_AUTO) {
-        lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_create: workers is %d: 0, a number of threads, or LUGE_AUTO", o->workers);
+        lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_create: workers is %d, not 0 or more or LUGE_AUTO", o->workers);
     } else if (o->prefetch < 0) {
         lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_create: prefetch is %d batches", o->prefetch);
     } else if (!(o->timeout >= 0)) {
@@ -147,7 +147,8 @@ luge_status luge_loader_set_batch_size(luge_loader *loader, int64_t batch_size)
 {
     if (!lg_ok()) return lg_error();
     if (loader == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_set_batch_size: the loader is NULL");
-    if (batch_size < 1) return lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_set_batch_size: a batch size of %" PRId64, batch_size);
+    if (batch_size < 1)
+        return lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_set_batch_size: a batch size of %" PRId64, batch_size);
     loader->batch_size = batch_size;
     return LUGE_OK;
 }

@@ -30,10 +30,12 @@ static luge_status check_value(const luge_meter *meter, const luge_tensor *value
     if (!lg_check_tensor(value, "luge_meter_add")) return lg_error();
     if (value->numel != 1) {
         char text[LG_SHAPE_TEXT];
-        return lg_fail(LUGE_ERR_SHAPE, "luge_meter_add: takes one element, not %s: luge_mean makes one", lg_shape_text(text, &value->shape));
+        return lg_fail(LUGE_ERR_SHAPE, "luge_meter_add: takes one element, not %s: luge_mean makes one",
+                       lg_shape_text(text, &value->shape));
     }
     if (!lg_is_float(value->dtype)) {
-        return lg_fail(LUGE_ERR_DTYPE, "luge_meter_add: takes floats, not %s: luge_cast converts", luge_dtype_name(value->dtype));
+        return lg_fail(LUGE_ERR_DTYPE, "luge_meter_add: takes floats, not %s: luge_cast converts",
+                       luge_dtype_name(value->dtype));
     }
     int64_t total;
     if (weight < 0 || __builtin_add_overflow(meter->weight, weight, &total)) {

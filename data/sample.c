@@ -146,7 +146,8 @@ luge_status lg_slot_fill(lg_slot *slot, const luge_dataset *dataset, int64_t row
     if (!lg_ok()) {
         status = lg_error();
     } else if (status != LUGE_OK) {
-        status = lg_fail(LUGE_ERR_CALLBACK, "the dataset's get returned %d without saying why (luge_fail does)", (int)status);
+        status = lg_fail(LUGE_ERR_CALLBACK, "the dataset's get returned %d without saying why (luge_fail does)",
+                         (int)status);
     } else {
         status = check_filled(&sample);
     }
@@ -163,7 +164,10 @@ luge_status lg_slot_fill(lg_slot *slot, const luge_dataset *dataset, int64_t row
 /* ---- samples that lie in memory */
 
 /* Row i of a batch is row order[i], or row first + i where there is no order. */
-static int64_t row_at(const int64_t *order, int64_t first, int64_t i) { return order != NULL ? order[first + i] : first + i; }
+static int64_t row_at(const int64_t *order, int64_t first, int64_t i)
+{
+    return order != NULL ? order[first + i] : first + i;
+}
 
 static void copy_rows(luge_tensor *to, const lg_rows *rows, const int64_t *order, int64_t first, int64_t row_numel)
 {

@@ -38,8 +38,7 @@ enum { WINDOW = 20 };
 
 static luge_module *mlp(void)
 {
-    return luge_nn_sequential(luge_nn_flatten(),
-                              luge_nn_linear(784, 256, NULL), luge_nn_relu(), luge_nn_dropout(0.2),
+    return luge_nn_sequential(luge_nn_flatten(), luge_nn_linear(784, 256, NULL), luge_nn_relu(), luge_nn_dropout(0.2),
                               luge_nn_linear(256, 128, NULL), luge_nn_relu(),
                               luge_nn_linear(128, CLASSES, NULL));
 }
@@ -123,7 +122,6 @@ static void open_trainer(trainer *t, const settings *s)
         printf("%s, %lld parameters; %s, %lld training and %lld test pictures; %d threads\n", s->model,
                (long long)luge_module_param_count(t->net), s->data, (long long)luge_dataset_size(train),
                (long long)luge_dataset_size(test), luge_num_threads());
-        fflush(stdout);
     }
     t->test = luge_loader_create(test, 250, NULL);
     t->train = luge_loader_create(train, s->batch,
@@ -151,20 +149,19 @@ static void close_trainer(trainer *t)
 static void make_directory(const char *path)
 {
     struct stat info;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) luge_fail(LUGE_ERR_IO, "%s: %s", path, strerror(errno));
-    if (luge_ok() && stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) luge_fail(LUGE_ERR_IO, "%s: not a directory", path);
+    if (mkdir(path, 0777) == 0 || (stat(path, &info) == 0 && S_ISDIR(info.st_mode))) return;
+    luge_fail(LUGE_ERR_IO, "%s: not a directory, and cannot be made one (%s)", path, strerror(errno));
 }
 
 static void write_files(trainer *t, const settings *s, const class_names *names)
 {
-    char path[1024], title[128];
+    char path[1024];
     snprintf(path, sizeof path, "%s/weights.safetensors", s->out);
     if (luge_module_save(t->net, path) != LUGE_OK) return;
     printf("\nwrote %s\n", path);
 
-    snprintf(title, sizeof title, "%s: %.2f %% of the test pictures right", s->model, 100 * results_accuracy(&t->results));
     snprintf(path, sizeof path, "%s/report.png", s->out);
-    const report r = {title, &t->losses, &t->train_curve, &t->test_curve, &t->results, names};
+    const report r = {s->model, &t->losses, &t->train_curve, &t->test_curve, &t->results, names};
     if (!report_write_png(&r, path)) luge_fail(LUGE_ERR_IO, "%s: cannot be written", path);
     if (luge_ok()) printf("wrote %s\n", path);
 }
@@ -172,7 +169,8 @@ static void write_files(trainer *t, const settings *s, const class_names *names)
 static void run(trainer *t, const settings *s)
 {
     class_names names;
-    if (!class_names_find(&names, s->data, s->classes)) luge_fail(LUGE_ERR_IO, "%s: needs %d lines", s->classes, CLASSES);
+    if (!class_names_find(&names, s->data, s->classes))
+        luge_fail(LUGE_ERR_IO, "%s: cannot be read, or has less than %d lines", s->classes, CLASSES);
     if (s->out != NULL) make_directory(s->out);
     open_trainer(t, s);
     while (luge_ok() && luge_loader_epoch(t->train) < s->epochs) {
@@ -183,7 +181,6 @@ static void run(trainer *t, const settings *s)
         const double accuracy = results_accuracy(&t->results);
         curve_add(&t->test_curve, epoch, accuracy);
         printf("epoch %d: loss %.4f, test accuracy %.2f %%\n", epoch, t->bar.loss, 100 * accuracy);
-        fflush(stdout);
     }
     if (!luge_ok()) return;
     results_print(stdout, &t->results, &names);
@@ -243,8 +240,10 @@ static bool parse(int argc, char **argv, settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {.model = "lenet", .data = "/usr/share/datasets/fashion-mnist", .epochs = 2, .batch = 64, .lr = 2e-3, .seed = 1};
+    settings s = {.model = "lenet", .data = "/usr/share/datasets/fashion-mnist", .epochs = 2, .batch = 64,
+                  .lr = 2e-3, .seed = 1};
     static trainer t; /* its pictures are large */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (parse(argc, argv, &s)) run(&t, &s);
     close_trainer(&t);
     return luge_exit_code(stderr);

@@ -268,6 +268,7 @@ void plot_chart(canvas *c, plot_box box, const plot_axes *axes, const plot_serie
     const bool rises = last != NULL && last->count > 0 && last->y[last->count - 1] > last->y[0];
     draw_legend(c, in, rises, series, count);
     plot_text(c, in.x, box.y + 10, 2, ink, axes->title);
-    plot_text(c, in.x + (in.width - plot_text_width(2, axes->x_label)) / 2, in.y + in.height + 36, 2, grey, axes->x_label);
+    const int centred = in.x + (in.width - plot_text_width(2, axes->x_label)) / 2;
+    plot_text(c, centred, in.y + in.height + 36, 2, grey, axes->x_label);
     draw_text(c, box.x + 2, in.y + (in.height + plot_text_width(2, axes->y_label)) / 2, 2, grey, axes->y_label, true);
 }

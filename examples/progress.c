@@ -23,8 +23,8 @@ static void draw(const luge_progress *p, const progress_bar *bar)
     cells[CELLS] = '\0';
     describe(bar, values, sizeof values);
     const int left = (int)ceil(p->seconds_left);
-    fprintf(stderr, "\repoch %d/%d [%s] %3.0f %%%s  %.0f images/s  %d:%02d left\033[K", p->epoch + 1, bar->epochs, cells,
-            100 * p->done, values, p->samples_per_second, left / 60, left % 60);
+    fprintf(stderr, "\repoch %d/%d [%s] %3.0f %%%s  %.0f images/s  %d:%02d left\033[K", p->epoch + 1, bar->epochs,
+            cells, 100 * p->done, values, p->samples_per_second, left / 60, left % 60);
     if (p->done >= 1) fprintf(stderr, "\r\033[K"); /* what the epoch gave is printed in its place */
     fflush(stderr);
 }

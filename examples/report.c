@@ -107,7 +107,16 @@ void results_print(FILE *out, const results *r, const class_names *names)
 
 /* ---- the page */
 
-enum { COLUMNS = 10, CELL = 144, MARGIN = 28, CHART = 420, HEADER = 72, ZOOM = 4, ROW = ZOOM * SIDE + 62, HEADING = 44 };
+enum {
+    COLUMNS = 10,
+    CELL = 144,                  /* a picture with its names */
+    ZOOM = 4,
+    ROW = ZOOM * SIDE + 62,
+    MARGIN = 28,
+    HEADER = 72,
+    CHART = 420,
+    HEADING = 44,
+};
 
 static int least(int a, int b) { return a < b ? a : b; }
 
@@ -140,14 +149,16 @@ static void draw_charts(canvas *page, const report *r, int width)
 {
     curve trend = {0};
     smooth(r->loss, &trend);
-    const plot_series loss[] = {line("mean of 20 steps", r->loss, pale_blue, 1.5, false), line("trend", &trend, blue, 3, false)};
+    const plot_series loss[] = {line("mean of 20 steps", r->loss, pale_blue, 1.5, false),
+                                line("trend", &trend, blue, 3, false)};
     const plot_series accuracy[] = {line("training", r->train_accuracy, orange, 1.5, false),
                                     line("test", r->test_accuracy, green, 3, true)};
     const int half = (width - 3 * MARGIN) / 2;
     plot_chart(page, (plot_box){MARGIN, HEADER, half, CHART},
                &(plot_axes){.title = "Loss in training", .x_label = "step", .y_label = "cross entropy"}, loss, 2);
     plot_chart(page, (plot_box){2 * MARGIN + half, HEADER, half, CHART},
-               &(plot_axes){.title = "Accuracy", .x_label = "epoch", .y_label = "pictures right", .percent = true, .whole_x = true,
+               &(plot_axes){.title = "Accuracy", .x_label = "epoch", .y_label = "pictures right", .percent = true,
+                             .whole_x = true,
                              .y_low = accuracy_floor(r->test_accuracy), .y_high = 1},
                accuracy, 2);
     curve_free(&trend);
@@ -174,13 +185,16 @@ bool report_write_png(const report *r, const char *path)
     const int width = 2 * MARGIN + COLUMNS * CELL;
     const int rows = SHOWN / COLUMNS, block = HEADING + rows * ROW;
     canvas *page = canvas_create(width, HEADER + CHART + 2 * block + 2 * MARGIN, white);
-    plot_text(page, MARGIN, 24, 3, ink, r->title);
+    char title[128];
+    snprintf(title, sizeof title, "%s: %.2f %% of the test pictures right", r->model, 100 * results_accuracy(r->results));
+    plot_text(page, MARGIN, 24, 3, ink, title);
     plot_rectangle(page, (plot_box){MARGIN, HEADER - 10, width - 2 * MARGIN, 2}, rule);
     draw_charts(page, r, width);
     const int y = HEADER + CHART + MARGIN;
     draw_pictures(page, y, "The first test pictures, and what the net takes them for", r->results->first,
                   r->results->n_first, r->names);
-    draw_pictures(page, y + block, "Its first mistakes, and what they really are", r->results->wrong, r->results->n_wrong, r->names);
+    draw_pictures(page, y + block, "Its first mistakes, and what they really are", r->results->wrong,
+                  r->results->n_wrong, r->names);
     const bool written = canvas_write_png(page, path);
     canvas_destroy(page);
     return written;

@@ -47,7 +47,7 @@ bool class_names_find(class_names *names, const char *dir, const char *file);
 void results_print(FILE *out, const results *r, const class_names *names);
 
 typedef struct report {
-    const char *title;
+    const char *model;                           /* its name, for the title */
     const curve *loss;                           /* by step */
     const curve *train_accuracy, *test_accuracy; /* by epoch */
     const results *results;

@@ -50,7 +50,8 @@ static void distributions_of_a_samples_numbers(void **state)
 {
     (void)state;
     enum { N = 20000 };
-    luge_loader *loader = luge_loader_create(luge_dataset_create(&(luge_dataset_class){.size = N, .get = draw_get}), N, NULL);
+    luge_loader *loader = luge_loader_create(
+        luge_dataset_create(&(luge_dataset_class){.size = N, .get = draw_get}), N, NULL);
     luge_batch b;
     assert_true(luge_loader_next(loader, &b));
     assert_true(luge_is_none(b.target));
@@ -88,7 +89,8 @@ static void wrong_draws_are_errors(void **state)
 {
     (void)state;
     for (int64_t first = 0; first < 5; ++first) {
-        luge_loader *loader = luge_loader_create(luge_dataset_create(&(luge_dataset_class){.size = 5, .get = misdraw_get}), 1, NULL);
+        luge_loader *loader = luge_loader_create(
+            luge_dataset_create(&(luge_dataset_class){.size = 5, .get = misdraw_get}), 1, NULL);
         luge_batch b;
         assert_false(luge_loader_next(loader, &b));
         expect_error(LUGE_ERR_ARGUMENT, "sample 0: luge_rng_uniform");

@@ -108,7 +108,8 @@ static void LDR_01_random_numbers_of_samples(void **state)
     static double table[3][2][64][2], shuffled[64][2];
     for (int w = 0; w < 3; ++w) {
         plan p = NO_FAILURE;
-        luge_loader *loader = luge_loader_create(planned(&p, 64), 5, &(luge_loader_options){.workers = workers[w], .seed = &seed});
+        luge_loader *loader = luge_loader_create(planned(&p, 64), 5,
+                                                 &(luge_loader_options){.workers = workers[w], .seed = &seed});
         for (int epoch = 0; epoch < 2; ++epoch) assert_int_equal(run_epoch(loader, table[w][epoch]), 64);
         luge_loader_destroy(loader);
         assert_memory_equal(table[w], table[0], sizeof table[0]);
@@ -122,7 +123,8 @@ static void LDR_01_random_numbers_of_samples(void **state)
 
     /* a sample's numbers are the same wherever it comes in the order, and whatever the batch size */
     plan p = NO_FAILURE;
-    luge_loader *loader = luge_loader_create(planned(&p, 64), 9, &(luge_loader_options){.shuffle = true, .seed = &seed});
+    luge_loader *loader = luge_loader_create(planned(&p, 64), 9,
+                                             &(luge_loader_options){.shuffle = true, .seed = &seed});
     run_epoch(loader, shuffled);
     luge_loader_destroy(loader);
     for (int i = 0; i < 64; ++i) assert_true(shuffled[i][1] == table[0][0][(int)shuffled[i][0]][1]);
@@ -149,7 +151,8 @@ static void each_epoch_shuffles_anew_and_whole(void **state)
     plan p = NO_FAILURE;
     const uint64_t seed = 3;
     static double order[3][1000][2];
-    luge_loader *loader = luge_loader_create(planned(&p, 1000), 32, &(luge_loader_options){.shuffle = true, .seed = &seed});
+    luge_loader *loader = luge_loader_create(planned(&p, 1000), 32,
+                                             &(luge_loader_options){.shuffle = true, .seed = &seed});
     for (int epoch = 0; epoch < 3; ++epoch) {
         assert_int_equal(luge_loader_epoch(loader), epoch);
         assert_int_equal(run_epoch(loader, order[epoch]), 1000);
@@ -174,7 +177,8 @@ static void orders_are_equally_likely(void **state)
     for (uint64_t seed = 0; seed < 6000; ++seed) {
         plan p = NO_FAILURE;
         double order[3][2];
-        luge_loader *loader = luge_loader_create(planned(&p, 3), 3, &(luge_loader_options){.shuffle = true, .seed = &seed});
+        luge_loader *loader = luge_loader_create(planned(&p, 3), 3,
+                                                 &(luge_loader_options){.shuffle = true, .seed = &seed});
         run_epoch(loader, order);
         luge_loader_destroy(loader);
         ++count[(int)(order[0][0] * 9 + order[1][0] * 3 + order[2][0])];
@@ -227,7 +231,8 @@ static void LDR_04_last_batch_and_empty_data(void **state)
     };
     for (int i = 0; i < 5; ++i) {
         plan p = NO_FAILURE;
-        luge_loader *loader = luge_loader_create(planned(&p, c[i].size), c[i].batch, &(luge_loader_options){.drop_last = c[i].drop});
+        luge_loader *loader = luge_loader_create(planned(&p, c[i].size), c[i].batch,
+                                                 &(luge_loader_options){.drop_last = c[i].drop});
         assert_int_equal(luge_loader_batches(loader, 1), c[i].batches);
         assert_int_equal(luge_loader_batches(loader, 4), (c[i].batches + 3) / 4);
         for (int epoch = 0; epoch < 2; ++epoch) {
@@ -363,7 +368,8 @@ static void LDR_02_leaving_early(void **state)
     (void)state;
     plan p = {.fails_at = -1, .sleep_ms = 5};
     for (int i = 0; i < 100; ++i) {
-        luge_loader *loader = luge_loader_create(planned(&p, 1000), 1, &(luge_loader_options){.workers = 4, .prefetch = 4});
+        luge_loader *loader = luge_loader_create(planned(&p, 1000), 1,
+                                                 &(luge_loader_options){.workers = 4, .prefetch = 4});
         luge_batch b;
         if (i % 10 != 0) assert_true(luge_loader_next(loader, &b)); /* some never advance */
         const double began = seconds();
@@ -507,7 +513,8 @@ static void arguments_are_checked(void **state)
     (void)state;
     plan p = NO_FAILURE;
     const luge_loader_options bad[] = {
-        {.workers = -2}, {.prefetch = -1}, {.timeout = -1}, {.timeout = NAN}, {.reserved = {0, 1}}, {.device = {.kind = 2}},
+        {.workers = -2}, {.prefetch = -1}, {.timeout = -1}, {.timeout = NAN}, {.reserved = {0, 1}},
+        {.device = {.kind = 2}},
         {.device = {.kind = 9}},
     };
     const int count = (int)(sizeof bad / sizeof *bad);
@@ -528,7 +535,8 @@ static void arguments_are_checked(void **state)
     expect_error(LUGE_ERR_ARGUMENT, "get is NULL");
     assert_null(planned(&p, -1));
     expect_error(LUGE_ERR_ARGUMENT, "size is -1");
-    assert_null(luge_dataset_create(&(luge_dataset_class){.size = 3, .get = get, .destroy = destroy, .user = &p, .reserved = {1}}));
+    const luge_dataset_class reserved = {.size = 3, .get = get, .destroy = destroy, .user = &p, .reserved = {1}};
+    assert_null(luge_dataset_create(&reserved));
     expect_error(LUGE_ERR_ARGUMENT, "reserved");
     assert_int_equal(p.destroyed, count + 4);
 
@@ -556,7 +564,8 @@ static void arguments_are_checked(void **state)
     luge_dataset_destroy(NULL);
 
     luge_loader *itself = NULL;
-    itself = luge_loader_create(luge_dataset_create(&(luge_dataset_class){.size = 1, .get = recursive_get, .user = &itself}), 1, NULL);
+    itself = luge_loader_create(
+        luge_dataset_create(&(luge_dataset_class){.size = 1, .get = recursive_get, .user = &itself}), 1, NULL);
     assert_false(luge_loader_next(itself, &b));
     expect_error(LUGE_ERR_STATE, "own callbacks");
     luge_loader_destroy(itself);
@@ -574,7 +583,8 @@ static void every_failure_of_memory_is_returned(void **state)
         for (int nth = 1; hit; ++nth) {
             plan p = NO_FAILURE;
             lg_fault_set(kinds[k], nth);
-            luge_loader *loader = luge_loader_create(planned(&p, 10), 4, &(luge_loader_options){.shuffle = true, .seed = &seed});
+            luge_loader *loader = luge_loader_create(planned(&p, 10), 4,
+                                                     &(luge_loader_options){.shuffle = true, .seed = &seed});
             luge_batch b;
             int batches = 0;
             while (luge_loader_next(loader, &b)) ++batches;
