@@ -97,16 +97,29 @@ static int64_t extent(const luge_shape *shape, const int64_t *stride)
     return last < INT64_MAX / 8 ? last + 1 : -1;
 }
 
+/* Says what is wrong with a shape that no tensor can have. */
+static void fail_shape(const luge_shape *shape)
+{
+    char text[LG_SHAPE_TEXT];
+    if (shape->rank < 0 || shape->rank > LUGE_MAX_RANK) {
+        lg_fail(LUGE_ERR_SHAPE, "a tensor has 0 to %d axes, not %d", LUGE_MAX_RANK, shape->rank);
+        return;
+    }
+    lg_shape_text(text, shape);
+    for (int i = 0; i < shape->rank; ++i)
+        if (shape->dim[i] < 0) {
+            lg_fail(LUGE_ERR_SHAPE, "there is no tensor of shape %s: size %d is negative", text, i);
+            return;
+        }
+    lg_fail(LUGE_ERR_SHAPE, "there is no tensor of shape %s: so many elements do not fit in any memory", text);
+}
+
 luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_shape *shape, const int64_t *stride)
 {
     const int64_t numel = lg_shape_numel(shape);
     const int64_t elements = stride == NULL || numel <= 0 ? numel : extent(shape, stride);
     if (elements < 0) {
-        char text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_SHAPE,
-                "there can be no tensor of shape %s: it takes at most %d sizes of 0 or more, and a number of elements "
-                "that fits in memory",
-                lg_shape_text(text, shape), LUGE_MAX_RANK);
+        fail_shape(shape);
         return NULL;
     }
     lg_storage *storage = lg_storage_create(device, (size_t)elements * luge_dtype_size(dtype));

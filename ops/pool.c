@@ -323,8 +323,10 @@ static bool resolve(const char *op, luge_tensor *x, int64_t kernel, const luge_p
     const luge_pool2d_options *o = given == NULL ? &defaults : given;
     if (!check_input(x, op) || !lg_check_reserved(o->reserved, 4, "luge_pool2d_options")) return false;
     if (kernel < 1 || kernel > largest || o->stride < 0 || o->stride > largest) {
-        lg_fail(LUGE_ERR_ARGUMENT, "%s: kernel %lld and stride %lld must be positive (stride 0: the kernel's size)", op,
-                (long long)kernel, (long long)o->stride);
+        lg_fail(LUGE_ERR_ARGUMENT,
+                "%s: the kernel is %lld and the stride %lld, but a kernel lies between 1 and %lld, a stride between 0 (the "
+                "kernel's size) and that",
+                op, (long long)kernel, (long long)o->stride, (long long)largest);
         return false;
     }
     if (o->padding < 0 || o->padding > kernel / 2) {

@@ -381,14 +381,29 @@ const lg_op lg_op_argmax = {.name = "argmax",
 
 /* ---- public functions */
 
+/* Says which axis is wrong. */
+static void fail_axes(const lg_op *op, const luge_shape *shape, const luge_axes *axes)
+{
+    char text[LG_SHAPE_TEXT];
+    lg_shape_text(text, shape);
+    if (axes->count < 0 || axes->count > LUGE_MAX_RANK) {
+        lg_fail(LUGE_ERR_ARGUMENT, "%s: %d axes were named; the input is %s", op->name, axes->count, text);
+        return;
+    }
+    for (int i = 0; i < axes->count; ++i)
+        if (lg_axis(shape->rank, axes->axis[i]) < 0) {
+            lg_fail(LUGE_ERR_ARGUMENT, "%s: there is no axis %d; the input is %s", op->name, axes->axis[i], text);
+            return;
+        }
+    lg_fail(LUGE_ERR_ARGUMENT, "%s: an axis is named twice; the input is %s", op->name, text);
+}
+
 static luge_tensor *reduce(const lg_op *op, luge_tensor *a, luge_axes axes, double number, const void *site)
 {
     if (!lg_usable(a, op->name)) return NULL;
     lg_reduce_attrs attrs = {.keepdim = axes.keepdim != 0, .number = number};
     if (!lg_axes_mask(a->shape.rank, &axes, &attrs.mask)) {
-        char text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_ARGUMENT, "%s: an axis is not there or named twice; the input is %s", op->name,
-                lg_shape_text(text, &a->shape));
+        fail_axes(op, &a->shape, &axes);
         return NULL;
     }
     return lg_call1(op, 1, &a, &attrs, site);

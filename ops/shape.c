@@ -271,12 +271,11 @@ luge_tensor *luge_expand(luge_tensor *a, luge_shape shape)
         for (int i = lead; i < shape.rank; ++i)
             if (shape.dim[i] == -1) attrs.shape.dim[i] = a->shape.dim[i - lead];
     luge_shape both = attrs.shape;
-    bool fits = lead >= 0 && lg_shape_numel(&attrs.shape) >= 0 && lg_broadcast(&both, &a->shape) &&
-                lg_shape_equal(&both, &attrs.shape);
-    if (!fits) {
+    const bool possible = lg_shape_numel(&attrs.shape) >= 0;
+    if (lead < 0 || !possible || !lg_broadcast(&both, &a->shape) || !lg_shape_equal(&both, &attrs.shape)) {
         char from_text[LG_SHAPE_TEXT], to_text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_SHAPE, "expand: %s does not repeat to %s", lg_shape_text(from_text, &a->shape),
-                lg_shape_text(to_text, &shape));
+        lg_fail(LUGE_ERR_SHAPE, possible ? "expand: %s does not repeat to %s" : "expand: from %s, no tensor can have shape %s",
+                lg_shape_text(from_text, &a->shape), lg_shape_text(to_text, &shape));
         return NULL;
     }
     return LG_CALL(expand, &attrs, a);

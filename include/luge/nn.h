@@ -197,7 +197,8 @@ typedef struct luge_module_class {
     void (*build)(luge_module *self, void *state);
     /** One input, one output. Never called on a module whose build failed. */
     luge_tensor *(*forward)(luge_module *self, void *state, luge_tensor *input);
-    /** Several inputs, one output. */
+    /** Several inputs, one output. Called with as many inputs as the caller gave, none included: look at
+     *  inputs.count first. */
     luge_tensor *(*forward_list)(luge_module *self, void *state, luge_list inputs);
     /** Frees what build made the state refer to; parameters and children go by themselves. */
     void (*destroy)(void *state);

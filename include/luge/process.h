@@ -97,7 +97,7 @@ LUGE_API luge_op_counts luge_op_count(void);
 
 /* ---- threads and random numbers */
 
-/** How many threads, the calling one included, share the work of an op; at least 1. The default is
+/** How many threads, the calling one included, share the work of an op; 1 to 1024. The default is
  *  the environment variable LUGE_NUM_THREADS, else the number of cores the process may use. Results
  *  are the same bits for any number. If fewer can be started, that is a warning in the log. Not
  *  while other threads use Luge. */
