@@ -84,7 +84,7 @@ struct lg_op {
 };
 
 extern const lg_op *const lg_ops[LG_OP_COUNT];
-#define LG_OP(name, cpu) extern const lg_op lg_op_##name;
+#define LG_OP(name, cpu, cuda) extern const lg_op lg_op_##name;
 #include "ops/ops.def"
 #undef LG_OP
 

@@ -3,7 +3,7 @@
 #define LG_CORE_OP_ID_H
 
 typedef enum lg_op_id {
-#define LG_OP(name, cpu) LG_OP_##name,
+#define LG_OP(name, cpu, cuda) LG_OP_##name,
 #include "ops/ops.def"
 #undef LG_OP
     LG_OP_COUNT

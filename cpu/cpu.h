@@ -9,7 +9,7 @@
 #define LG_CPU_REF(name)
 #define LG_CPU_F32(name) int lg_cpu_##name(const lg_call *call);
 #define LG_CPU_ALL(name) int lg_cpu_##name(const lg_call *call);
-#define LG_OP(name, cpu) LG_CPU_##cpu(name)
+#define LG_OP(name, cpu, cuda) LG_CPU_##cpu(name)
 #include "ops/ops.def"
 #undef LG_OP
 #undef LG_CPU_VIEW

@@ -115,12 +115,12 @@ static const lg_backend backend = {
     .from_host = copy,
     .sync = sync,
     .kernel = {
-#define LG_OP(name, cpu) ENTRY_##cpu(name)
+#define LG_OP(name, cpu, cuda) ENTRY_##cpu(name)
 #include "ops/ops.def"
 #undef LG_OP
     },
     .kernel_kind = {
-#define LG_OP(name, cpu) [LG_OP_##name] = LG_KERNEL_##cpu,
+#define LG_OP(name, cpu, cuda) [LG_OP_##name] = LG_KERNEL_##cpu,
 #include "ops/ops.def"
 #undef LG_OP
     },

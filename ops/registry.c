@@ -4,7 +4,7 @@
 #include "ops/call.h"
 
 const lg_op *const lg_ops[LG_OP_COUNT] = {
-#define LG_OP(name, cpu) [LG_OP_##name] = &lg_op_##name,
+#define LG_OP(name, cpu, cuda) [LG_OP_##name] = &lg_op_##name,
 #include "ops/ops.def"
 #undef LG_OP
 };
