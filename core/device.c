@@ -2,32 +2,31 @@
  * function that makes a tensor comes through lg_device_get. */
 #include "core/device.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/memory.h"
+#include "core/process.h"
 #include "core/services.h"
 #include "core/thread.h"
-#include <stdatomic.h>
 
-/* Filled while the library starts and constant afterwards, so that readers need no lock. */
-static lg_device devices[LG_MAX_MEMORIES];
+enum { MAX_DEVICES = 17 }; /* the CPU and what one machine has of others */
+
+/* Only ever added to, and each constant but for its own state, so that readers need no lock. */
+static lg_device devices[MAX_DEVICES];
 static atomic_int device_count;
 
-/* kind << 32 | index */
-static _Atomic uint64_t default_device = (uint64_t)LG_DEVICE_CPU << 32;
-
-static uint64_t pack_device(luge_device d)
-{
-    return (uint64_t)(uint32_t)d.kind << 32 | (uint32_t)d.index;
-}
-static luge_device unpack_device(uint64_t packed)
-{
-    return (luge_device){(int)(packed >> 32), (int)(uint32_t)packed};
-}
+/* Held while devices are added and opened. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 luge_status lg_device_add(const lg_backend *backend)
 {
+    lg_fork_guard(&lock); /* before the allocators' */
     const int first = atomic_load(&device_count);
     const int usable = backend->count();
-    const int n = usable < LG_MAX_MEMORIES - first ? usable : LG_MAX_MEMORIES - first;
+    const int n = usable < MAX_DEVICES - first ? usable : MAX_DEVICES - first;
     for (int i = 0; i < n; ++i) {
         lg_device *d = &devices[first + i];
         *d = (lg_device){.id = {backend->kind, i}, .backend = backend};
@@ -48,9 +47,48 @@ static lg_device *find_device(luge_device id)
     return NULL;
 }
 
+/* ---- the default: luge_set_default_device's, else LUGE_DEVICE's */
+
+/* kind << 32 | index; UNSET: as LUGE_DEVICE says */
+static const uint64_t UNSET = UINT64_MAX;
+static _Atomic uint64_t default_device = UINT64_MAX;
+
+static uint64_t pack_device(luge_device d)
+{
+    return (uint64_t)(uint32_t)d.kind << 32 | (uint32_t)d.index;
+}
+static luge_device unpack_device(uint64_t packed)
+{
+    return (luge_device){(int)(packed >> 32), (int)(uint32_t)packed};
+}
+
+/* What LUGE_DEVICE says: "cpu", "cuda" or "cuda:<number>"; the CPU if it is not set. False for other text. */
+static bool wanted_device(luge_device *d)
+{
+    const char *text = getenv("LUGE_DEVICE");
+    *d = (luge_device){LG_DEVICE_CPU, 0};
+    if (text == NULL || text[0] == '\0' || strcmp(text, "cpu") == 0) return true;
+    if (strncmp(text, "cuda", 4) != 0) return false;
+    *d = (luge_device){LG_DEVICE_CUDA, 0};
+    text += 4;
+    if (text[0] == '\0') return true;
+    if (text[0] != ':' || text[1] < '0' || text[1] > '9') return false;
+    char *end;
+    const long index = strtol(text + 1, &end, 10);
+    d->index = index < MAX_DEVICES ? (int)index : MAX_DEVICES;
+    return *end == '\0';
+}
+
 luge_device lg_device_default(void)
 {
-    return unpack_device(atomic_load_explicit(&default_device, memory_order_relaxed));
+    const uint64_t set = atomic_load_explicit(&default_device, memory_order_relaxed);
+    if (set != UNSET) return unpack_device(set);
+    luge_device wanted;
+    if (!wanted_device(&wanted)) return (luge_device){LG_DEVICE_CPU, 0};
+    /* Read once, so that it costs nothing later; luge_set_default_device may have come first. */
+    uint64_t expected = UNSET;
+    atomic_compare_exchange_strong(&default_device, &expected, pack_device(wanted));
+    return wanted;
 }
 
 static luge_device resolve(luge_device id)
@@ -58,18 +96,67 @@ static luge_device resolve(luge_device id)
     return id.kind == LG_DEVICE_DEFAULT && id.index == 0 ? lg_device_default() : id;
 }
 
-/* Why there is no such device. */
-static const char *why_missing(luge_device id)
+/* Whether `id` stands for a default that LUGE_DEVICE names and nobody understands. */
+static bool misnamed(luge_device id)
 {
+    luge_device wanted;
+    return id.kind == LG_DEVICE_DEFAULT && id.index == 0 &&
+           atomic_load_explicit(&default_device, memory_order_relaxed) == UNSET && !wanted_device(&wanted);
+}
+
+/* ---- CUDA's devices, known after the first question about one */
+
+static atomic_bool asked_for_cuda;
+static const char *why_no_cuda = "";
+
+/* A process that CUDA was started in forks: its driver does not work in the child. */
+static void mark_forked(void)
+{
+    const int n = atomic_load(&device_count);
+    for (int i = 0; i < n; ++i)
+        if (devices[i].backend->open != NULL) atomic_store(&devices[i].forked, 1);
+}
+
+static void find_cuda(void)
+{
+    if (atomic_load_explicit(&asked_for_cuda, memory_order_acquire)) return;
+    pthread_mutex_lock(&lock);
+    if (!atomic_load_explicit(&asked_for_cuda, memory_order_relaxed)) {
+        const lg_backend *backend;
+        if (lg_cuda_backend(&backend, &why_no_cuda) > 0) {
+            if (lg_device_add(backend) != LUGE_OK) why_no_cuda = "there are too many devices";
+            pthread_atfork(NULL, NULL, mark_forked);
+        }
+        atomic_store_explicit(&asked_for_cuda, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static lg_device *look_up(luge_device id)
+{
+    lg_device *d = find_device(id);
+    if (d != NULL || id.kind != LG_DEVICE_CUDA) return d;
+    find_cuda();
+    return find_device(id);
+}
+
+/* Why `id`, for which `d` was found, cannot be used; NULL if it can. */
+static const char *why_not(luge_device id, const lg_device *d)
+{
+    static const char forked[] = "CUDA was started before this process was forked, and does not survive that: start it "
+                                 "in the child only, or give the child a new program";
+    if (d != NULL) return atomic_load_explicit(&d->forked, memory_order_relaxed) ? forked : NULL;
     switch (id.kind) {
     case LG_DEVICE_DEFAULT: return "the default device is {0}: it has no index";
     case LG_DEVICE_CPU: return "the CPU is one device, with index 0: use luge_device_cpu()";
     case LG_DEVICE_CUDA:
         if (find_device((luge_device){LG_DEVICE_CUDA, 0}) != NULL) return "there is no CUDA device with this number";
-        return "this build of Luge has no CUDA module: use luge_device_cpu() or luge_device_best()";
+        return why_no_cuda;
     default: return "there is no such kind of device: use luge_device_cpu(), luge_device_cuda() or luge_device_best()";
     }
 }
+
+static const char bad_name[] = "LUGE_DEVICE must be cpu, cuda or cuda:<number>";
 
 static const char *kind_name(int kind)
 {
@@ -77,16 +164,64 @@ static const char *kind_name(int kind)
     return kind >= LG_DEVICE_DEFAULT && kind <= LG_DEVICE_CUDA ? name[kind] : "?";
 }
 
+/* ---- opening */
+
+static luge_status open_device(lg_device *d)
+{
+    luge_status status = LUGE_OK;
+    pthread_mutex_lock(&lock);
+    if (!atomic_load_explicit(&d->opened, memory_order_relaxed)) {
+        status = d->backend->open(d);
+        if (status == LUGE_OK) {
+            d->uploads = lg_memory_create_held(d, false);
+            d->pinned = d->uploads != NULL ? lg_memory_create_held(d, true) : NULL;
+            if (d->pinned == NULL) {
+                status = lg_error();
+                lg_memory_destroy(d->uploads);
+                d->backend->close(d);
+            }
+        }
+        if (status == LUGE_OK) atomic_store_explicit(&d->opened, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void lg_device_close_all(void)
+{
+    const int n = atomic_load(&device_count);
+    for (int i = 0; i < n; ++i) {
+        lg_device *d = &devices[i];
+        if (!atomic_exchange(&d->opened, 0) || atomic_load(&d->forked)) continue;
+        d->backend->drain(d);
+        lg_memory_destroy(d->pinned);
+        lg_memory_destroy(d->uploads);
+        if (d->hooks.alloc == NULL) lg_memory_trim(d->memory);
+        d->backend->close(d);
+    }
+    lg_cuda_forget();
+}
+
 lg_device *lg_device_get(luge_device id)
 {
     if (lg_init() != LUGE_OK) return NULL;
+    if (misnamed(id)) {
+        lg_fail(LUGE_ERR_DEVICE, "the environment variable %s, not \"%s\"", bad_name, getenv("LUGE_DEVICE"));
+        return NULL;
+    }
     const luge_device meant = resolve(id);
-    lg_device *d = find_device(meant);
-    if (d == NULL) lg_fail(LUGE_ERR_DEVICE, "device %s:%d: %s", kind_name(meant.kind), meant.index, why_missing(meant));
-    return d;
+    lg_device *d = look_up(meant);
+    const char *why = why_not(meant, d);
+    if (why != NULL) {
+        lg_fail(LUGE_ERR_DEVICE, "device %s:%d: %s", kind_name(meant.kind), meant.index, why);
+        return NULL;
+    }
+    const bool ready = d->backend->open == NULL || atomic_load_explicit(&d->opened, memory_order_acquire);
+    return ready || open_device(d) == LUGE_OK ? d : NULL;
 }
 
-/* The same without an error: for questions. If the library cannot start, *why says so. */
+/* The same without opening it and without an error: for questions. If the library cannot start, *why says
+ * so. */
 static lg_device *ask_device(luge_device id, const char **why)
 {
     const bool ok = lg_ok();
@@ -95,9 +230,15 @@ static lg_device *ask_device(luge_device id, const char **why)
         if (ok) luge_error_clear();
         return NULL;
     }
+    if (misnamed(id)) {
+        *why = bad_name;
+        return NULL;
+    }
     const luge_device meant = resolve(id);
-    lg_device *d = find_device(meant);
-    *why = d != NULL ? "" : why_missing(meant);
+    lg_device *d = look_up(meant);
+    *why = why_not(meant, d);
+    if (*why != NULL) return NULL;
+    *why = "";
     return d;
 }
 
@@ -137,6 +278,15 @@ luge_status luge_set_default_device(luge_device device)
     if (d == NULL) return lg_error();
     atomic_store_explicit(&default_device, pack_device(d->id), memory_order_relaxed);
     return LUGE_OK;
+}
+
+luge_device_counts luge_device_get_counts(luge_device device)
+{
+    luge_device_counts counts = {0};
+    const char *why;
+    lg_device *d = ask_device(device, &why);
+    if (d != NULL && d->backend->counts != NULL && atomic_load(&d->opened)) d->backend->counts(d, &counts);
+    return counts;
 }
 
 luge_status luge_device_sync(luge_device device)

@@ -8,7 +8,11 @@
  * serve a small request, so that caching never keeps memory from being used. Small and large requests
  * have segments of their own: a small block that lives long does not split a large segment.
  *
- * Descriptions of blocks lie outside of the memory, which may be a GPU's; a table finds them by address. */
+ * Descriptions of blocks lie outside of the memory, which may be a GPU's; a table finds them by address.
+ *
+ * Memory that a device uses out of the order in which the host frees it - what is copied on a queue of its
+ * own, and pinned host memory - comes from allocators that hold a freed block until the device has come to
+ * a mark set when it was freed. */
 #include "core/memory.h"
 
 #include <assert.h>
@@ -33,7 +37,8 @@
 #endif
 
 enum {
-    UNIT = 64,           /* block sizes are multiples: the alignment promised */
+    UNIT = 64,           /* block sizes are multiples: the alignment promised; */
+    DEVICE_UNIT = 512,   /* on a device what its loads and libraries like */
     SMALL_MAX = 1 << 20, /* the largest small request, bytes */
     SMALL_SEGMENT = 4 << 20,
     LARGE_SEGMENT = 32 << 20,
@@ -47,7 +52,7 @@ enum {
     TABLE_START = 8    /* log2 of the table's first size */
 };
 
-typedef enum block_state { BLOCK_USED, BLOCK_QUICK, BLOCK_FREE } block_state;
+typedef enum block_state { BLOCK_USED, BLOCK_HELD, BLOCK_QUICK, BLOCK_FREE } block_state;
 
 typedef struct block {
     char *start;
@@ -55,6 +60,7 @@ typedef struct block {
     struct block *left, *right; /* neighbours by address in the segment */
     struct block *next, *prev;  /* in a quick list or bin, or among the spare ones */
     struct block *chain;        /* in the table */
+    void *mark;                 /* while held: what the device must come to */
     block_state state;
     bool large; /* of which arena */
 } block;
@@ -74,6 +80,10 @@ typedef struct arena {
 struct lg_memory {
     pthread_mutex_t lock;
     lg_device *device;
+    bool on_host; /* its memory is the host's: the CPU's, or pinned for the device */
+    bool holds;   /* freed blocks are held */
+    size_t unit;
+    block *held, *held_last; /* in the order they were freed */
     block *quick[QUICK_CLASSES];
     arena arena[2]; /* small, large */
     block **table;  /* 1 << table_bits chains */
@@ -106,12 +116,12 @@ static size_t round_up(size_t size, size_t multiple)
 }
 
 /* The size of a block for a request: the lower end of a class for small ones. */
-static size_t block_size(size_t bytes)
+static size_t block_size(const lg_memory *m, size_t bytes)
 {
     if (bytes > SMALL_MAX) return round_up(bytes, LARGE_UNIT);
-    size_t units = (bytes + UNIT - 1) / UNIT;
+    size_t units = (bytes + m->unit - 1) / m->unit;
     if (units > FINE) units = round_up(units, (size_t)1 << (63 - __builtin_clzll(units) - 3));
-    return units * UNIT;
+    return units * m->unit;
 }
 
 /* ---- descriptions of blocks, and the table that finds them by address */
@@ -286,7 +296,7 @@ static void free_block(lg_memory *m, block *b)
 static void split(lg_memory *m, block *b, size_t size)
 {
     size_t rest = b->size - size;
-    if (rest < (b->large ? SMALL_MAX : UNIT)) return;
+    if (rest < (b->large ? SMALL_MAX : m->unit)) return;
     block *r = describe(m, b->start + size, rest, b->large);
     r->left = b;
     r->right = b->right;
@@ -298,18 +308,72 @@ static void split(lg_memory *m, block *b, size_t size)
 
 /* ---- segments */
 
+static void *take_segment(lg_memory *m, size_t size)
+{
+    lg_device *d = m->device;
+    if (m->holds && m->on_host) return d->backend->host_alloc(d, size);
+    if (d->hooks.alloc != NULL && !m->on_host) return d->hooks.alloc(size, DEVICE_UNIT, d->hooks.user);
+    return d->backend->alloc(d, size);
+}
+
+static void give_segment(lg_memory *m, void *memory, size_t size)
+{
+    lg_device *d = m->device;
+    if (m->holds && m->on_host)
+        d->backend->host_free(d, memory, size);
+    else if (d->hooks.alloc != NULL && !m->on_host)
+        d->hooks.free(memory, size, d->hooks.user);
+    else
+        d->backend->free(d, memory, size);
+}
+
 static block *new_segment(lg_memory *m, bool large, size_t size)
 {
     const lg_backend *backend = m->device->backend;
     if (backend->alloc_granularity > 1) size = round_up(size, backend->alloc_granularity);
-    void *memory = backend->alloc(m->device, size);
+    void *memory = take_segment(m, size);
     if (memory == NULL) return NULL;
-    if (lg_on_host(m->device)) ASAN_POISON_MEMORY_REGION(memory, size);
+    if (m->on_host) ASAN_POISON_MEMORY_REGION(memory, size);
     m->stats.reserved_bytes += (int64_t)size;
     if (m->stats.reserved_bytes > m->stats.reserved_peak) m->stats.reserved_peak = m->stats.reserved_bytes;
     block *b = describe(m, memory, size, large);
     put_in_bin(m, b);
     return b;
+}
+
+/* A block that nobody uses any more. */
+static void settle(lg_memory *m, block *b)
+{
+    if (b->large) {
+        free_block(m, b);
+        return;
+    }
+    block **quick = &m->quick[class_of(b->size / UNIT)];
+    b->state = BLOCK_QUICK;
+    b->next = *quick;
+    *quick = b;
+}
+
+static void hold(lg_memory *m, block *b)
+{
+    b->state = BLOCK_HELD;
+    b->mark = m->device->backend->mark(m->device);
+    b->next = NULL;
+    *(m->held == NULL ? &m->held : &m->held_last->next) = b;
+    m->held_last = b;
+}
+
+/* Takes in what the device is done with; everything, if it is waited for. */
+static void let_go(lg_memory *m, bool wait)
+{
+    const lg_backend *backend = m->device->backend;
+    if (wait && m->held != NULL) backend->drain(m->device);
+    while (m->held != NULL && (wait || backend->reached(m->device, m->held->mark))) {
+        block *b = m->held;
+        m->held = b->next;
+        if (b->mark != NULL) backend->unmark(m->device, b->mark);
+        settle(m, b);
+    }
 }
 
 static void flush_quick(lg_memory *m)
@@ -326,6 +390,7 @@ static void flush_quick(lg_memory *m)
 /* Gives segments that are one free block back. */
 static void trim(lg_memory *m)
 {
+    let_go(m, true);
     flush_quick(m);
     for (int i = 0; i < 2; ++i) {
         arena *a = &m->arena[i];
@@ -334,8 +399,8 @@ static void trim(lg_memory *m)
                 after = b->next;
                 if (b->left != NULL || b->right != NULL) continue;
                 take_from_bin(m, b);
-                if (lg_on_host(m->device)) ASAN_UNPOISON_MEMORY_REGION(b->start, b->size);
-                m->device->backend->free(m->device, b->start, b->size);
+                if (m->on_host) ASAN_UNPOISON_MEMORY_REGION(b->start, b->size);
+                give_segment(m, b->start, b->size);
                 m->stats.reserved_bytes -= (int64_t)b->size;
                 forget(m, b);
             }
@@ -381,8 +446,9 @@ static block *serve(lg_memory *m, size_t bytes)
     if (bytes > PTRDIFF_MAX - LARGE_SEGMENT || lg_fault(LG_FAULT_DEVICE)) return NULL;
     if (s->limit > 0 && (int64_t)bytes > s->limit - s->allocated_bytes) return NULL;
 
+    if (m->held != NULL) let_go(m, false);
     bool large = bytes > SMALL_MAX;
-    size_t size = block_size(bytes);
+    size_t size = block_size(m, bytes);
     block **quick = large ? NULL : &m->quick[class_of(size / UNIT)];
     block *b;
     if (!large && *quick != NULL) {
@@ -406,9 +472,9 @@ static void *fail(const lg_memory *m, size_t bytes, const luge_memory_stats *s)
     char limit[48] = "there is no limit";
     if (s->limit > 0) snprintf(limit, sizeof limit, "the limit is %lld", (long long)s->limit);
     lg_fail(LUGE_ERR_OUT_OF_MEMORY,
-            "%s%sout of memory on %s:%d: %zu bytes asked for, %lld in use by %lld tensors (at most %lld so far), "
+            "%s%sout of %smemory on %s:%d: %zu bytes asked for, %lld in use by %lld tensors (at most %lld so far), "
             "%lld reserved, %s; use smaller batches or free tensors",
-            op ? op : "", op ? ": " : "", m->device->backend->name, m->device->id.index, bytes,
+            op ? op : "", op ? ": " : "", m->holds && m->on_host ? "pinned " : "", m->device->backend->name, m->device->id.index, bytes,
             (long long)s->allocated_bytes, (long long)s->live_tensors, (long long)s->allocated_peak,
             (long long)s->reserved_bytes, limit);
     return NULL;
@@ -426,18 +492,18 @@ void *lg_memory_alloc(lg_memory *m, size_t bytes)
     }
     char *start = b->start;
     pthread_mutex_unlock(&m->lock);
-    if (lg_on_host(m->device)) ASAN_UNPOISON_MEMORY_REGION(start, bytes);
+    if (m->on_host) ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     return start;
 }
 
 void lg_memory_free(lg_memory *m, void *memory, size_t bytes)
 {
     if (memory == NULL) return;
-    if (lg_on_host(m->device)) {
+    if (m->on_host) {
 #ifndef NDEBUG
-        memset(memory, 0xa5, bytes);
+        if (!m->holds) memset(memory, 0xa5, bytes); /* else a copy may still read it */
 #endif
-        ASAN_POISON_MEMORY_REGION(memory, round_up(bytes, UNIT));
+        if (!m->holds) ASAN_POISON_MEMORY_REGION(memory, round_up(bytes, UNIT));
     }
     pthread_mutex_lock(&m->lock);
     block *b = find(m, memory);
@@ -445,28 +511,28 @@ void lg_memory_free(lg_memory *m, void *memory, size_t bytes)
     if (b != NULL) {
         m->stats.allocated_bytes -= (int64_t)bytes;
         --m->stats.live_tensors;
-        if (b->large) {
-            free_block(m, b);
-        } else {
-            block **quick = &m->quick[class_of(b->size / UNIT)];
-            b->state = BLOCK_QUICK;
-            b->next = *quick;
-            *quick = b;
-        }
+        if (m->holds)
+            hold(m, b);
+        else
+            settle(m, b);
     }
     pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- the allocator as a whole */
 
-lg_memory *lg_memory_create(lg_device *device)
+static lg_memory *create(lg_device *device, bool on_host, bool holds)
 {
     lg_fork_guard(&all_lock);
     pthread_mutex_lock(&all_lock);
     lg_memory *m = place;
     while (m < place + LG_MAX_MEMORIES && m->device != NULL) ++m;
     if (m < place + LG_MAX_MEMORIES) {
-        *m = (lg_memory){.device = device, .arena = {{.segment = SMALL_SEGMENT}, {.segment = LARGE_SEGMENT}}};
+        *m = (lg_memory){.device = device,
+                         .on_host = on_host,
+                         .holds = holds,
+                         .unit = on_host ? UNIT : DEVICE_UNIT,
+                         .arena = {{.segment = SMALL_SEGMENT}, {.segment = LARGE_SEGMENT}}};
         pthread_mutex_init(&m->lock, NULL);
         lg_fork_guard(&m->lock);
     }
@@ -474,6 +540,16 @@ lg_memory *lg_memory_create(lg_device *device)
     if (m < place + LG_MAX_MEMORIES) return m;
     lg_fail(LUGE_ERR_UNSUPPORTED, "there are more than %d devices", LG_MAX_MEMORIES);
     return NULL;
+}
+
+lg_memory *lg_memory_create(lg_device *device)
+{
+    return create(device, lg_on_host(device), false);
+}
+
+lg_memory *lg_memory_create_held(lg_device *device, bool on_host)
+{
+    return create(device, on_host, true);
 }
 
 void lg_memory_destroy(lg_memory *m)

@@ -5,7 +5,7 @@
 
 #include "core/device.h"
 
-enum { LG_MAX_MEMORIES = 32 };
+enum { LG_MAX_MEMORIES = 52 };
 
 /* Gives everything back. Nothing of it may be in use. */
 void lg_memory_destroy(lg_memory *m);

@@ -145,7 +145,7 @@ const char *luge_memory_report(luge_device device)
 
 /* ---- forks */
 
-enum { MAX_GUARDED = 64 };
+enum { MAX_GUARDED = 128 };
 
 /* In the order they are taken. No lock guards the list: whoever adds to it may hold one of them. */
 static _Atomic(pthread_mutex_t *) guarded[MAX_GUARDED];
@@ -200,5 +200,6 @@ __attribute__((destructor)) static void unload(void)
 {
     lg_pool_stop();
     lg_thread_unload();
+    lg_device_close_all();
     if (!lg_alloc_is_foreign()) lg_memory_trim_all();
 }

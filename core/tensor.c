@@ -24,16 +24,16 @@ int64_t lg_live_storages(void)
 
 /* ---- storages */
 
-lg_storage *lg_storage_create(lg_device *device, size_t bytes)
+lg_storage *lg_storage_create(lg_device *device, lg_memory *memory, size_t bytes)
 {
     lg_storage *s = lg_alloc(sizeof *s);
     if (s == NULL) return NULL;
-    void *data = bytes == 0 ? NULL : lg_memory_alloc(device->memory, bytes);
+    void *data = bytes == 0 ? NULL : lg_memory_alloc(memory, bytes);
     if (data == NULL && bytes != 0) {
         lg_free(s);
         return NULL;
     }
-    *s = (lg_storage){.device = device, .data = data, .bytes = bytes};
+    *s = (lg_storage){.device = device, .memory = memory, .data = data, .bytes = bytes};
     atomic_init(&s->refs, 1);
     s->id = 1 + atomic_fetch_add_explicit(&storages_made, 1, memory_order_relaxed);
     return s;
@@ -54,7 +54,7 @@ void lg_storage_release(lg_storage *s)
     if (s->release != NULL) {
         s->release(s);
     } else if (s->data != NULL) {
-        lg_memory_free(s->device->memory, s->data, s->bytes);
+        lg_memory_free(s->memory, s->data, s->bytes);
     }
     lg_free(s);
     atomic_fetch_add_explicit(&storages_gone, 1, memory_order_release);
@@ -114,7 +114,8 @@ static void fail_shape(const luge_shape *shape)
     lg_fail(LUGE_ERR_SHAPE, "there is no tensor of shape %s: so many elements do not fit in any memory", text);
 }
 
-luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_shape *shape, const int64_t *stride)
+luge_tensor *lg_tensor_create_in(lg_memory *memory, lg_device *device, luge_dtype dtype, const luge_shape *shape,
+                                 const int64_t *stride)
 {
     const int64_t numel = lg_shape_numel(shape);
     const int64_t elements = stride == NULL || numel <= 0 ? numel : extent(shape, stride);
@@ -122,7 +123,7 @@ luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_sh
         fail_shape(shape);
         return NULL;
     }
-    lg_storage *storage = lg_storage_create(device, (size_t)elements * luge_dtype_size(dtype));
+    lg_storage *storage = lg_storage_create(device, memory, (size_t)elements * luge_dtype_size(dtype));
     if (storage == NULL) return NULL;
     luge_tensor *t = make_handle(storage, dtype, shape, numel, 0);
     if (t == NULL) return NULL;
@@ -132,6 +133,11 @@ luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_sh
         for (int i = 0; i < shape->rank; ++i) t->stride[i] = stride[i];
     }
     return t;
+}
+
+luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_shape *shape, const int64_t *stride)
+{
+    return lg_tensor_create_in(device->memory, device, dtype, shape, stride);
 }
 
 luge_tensor *lg_tensor_view(const luge_tensor *t, const luge_shape *shape, const int64_t *stride, int64_t offset)

@@ -18,6 +18,7 @@ typedef struct lg_storage {
     atomic_int graph_handles;  /* tensors of this storage that require a gradient */
     atomic_int saved_handles;  /* tensors of this storage that only nodes of a graph hold */
     lg_device *device;
+    lg_memory *memory;         /* where data is from: the device's, or one that holds (core/device.h) */
     void *data;                /* NULL if bytes is 0 */
     size_t bytes;              /* asked for */
     uint64_t id;               /* never reused: caches of packed weights are keyed by (id, version) */
@@ -46,12 +47,15 @@ struct luge_tensor {
 
 /* ---- made with one reference that the caller owns; NULL with the error set */
 
-lg_storage *lg_storage_create(lg_device *device, size_t bytes);
+lg_storage *lg_storage_create(lg_device *device, lg_memory *memory, size_t bytes);
 void lg_storage_retain(lg_storage *s);
 void lg_storage_release(lg_storage *s);
 
 /* Uninitialised; stride NULL: row-major. The shape must be valid (lg_shape_numel >= 0). */
 luge_tensor *lg_tensor_create(lg_device *device, luge_dtype dtype, const luge_shape *shape, const int64_t *stride);
+/* The same from another allocator than device->memory, whose memory `device` can read. */
+luge_tensor *lg_tensor_create_in(lg_memory *memory, lg_device *device, luge_dtype dtype, const luge_shape *shape,
+                                 const int64_t *stride);
 /* Another handle of the same elements, outside the graph. */
 luge_tensor *lg_tensor_alias(const luge_tensor *t);
 /* A view of t's storage with another geometry (offset absolute, in elements), outside the graph. */

@@ -36,7 +36,7 @@ static luge_status fail(bool with_path, luge_status code, const char *format, va
     }
     vsnprintf(text + used, sizeof text - used, format ? format : "failed without saying why", args);
     memcpy(self->error_text, text, sizeof text);
-    self->error = code > LUGE_OK && code <= LUGE_ERR_CALLBACK ? code : LUGE_ERR_CALLBACK;
+    self->error = code > LUGE_OK && code <= LUGE_ERR_DEVICE_LOST ? code : LUGE_ERR_CALLBACK;
     self->asked = false;
     lg_thread_register(self);
     return self->error;

@@ -10,9 +10,30 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include "core/multi.h"
 #include "core/op.h"
+#include "core/thread.h"
 #include "cuda/geometry.h"
 #include "cuda/trouble.h"
+
+/* What luge_device_get_counts tells of a device. */
+typedef enum lg_cuda_counter {
+    LG_CUDA_WAIT,
+    LG_CUDA_ALLOCATION,
+    LG_CUDA_PINNED_ALLOCATION,
+    LG_CUDA_LIBRARY_CALL,
+    LG_CUDA_TO_DEVICE, /* bytes */
+    LG_CUDA_TO_HOST,
+    LG_CUDA_WITHIN,
+    LG_CUDA_COUNTS
+} lg_cuda_counter;
+
+/* An event that is recorded, or spare. */
+typedef struct lg_cuda_mark {
+    cudaEvent_t event;
+    struct lg_cuda_mark *next;
+} lg_cuda_mark;
 
 /* lg_device.state of a CUDA device; made by the backend's open. */
 typedef struct lg_cuda_device {
@@ -29,13 +50,29 @@ typedef struct lg_cuda_device {
     void *plans;               /* cuda_conv.c's finalised plans */
     void *matmuls;             /* cuda_matmul.c's descriptors and algorithms by shape */
     void *blas_workspace;
+
+    /* cuda_device.c's and cuda_backend.c's own */
+    bool own_stream;           /* else the user's (luge_cuda_set_stream) */
+    pthread_mutex_t reading;   /* of `seen`: one thread at a time waits for the device */
+    lg_cuda_trouble *seen;     /* pinned: a copy of *trouble */
+    pthread_mutex_t marks;     /* of the events that are not in use */
+    lg_cuda_mark *spare_marks;
+    cudaEvent_t order;         /* of follow and upload, under `marks` */
+    _Atomic int64_t count[LG_CUDA_COUNTS];
 } lg_cuda_device;
 
 /* The state of the call's device, which becomes the thread's current one; NULL with the error set. */
 lg_cuda_device *lg_cuda_enter(lg_device *device);
+/* The same for what works on while a device is lost: NULL, without an error, if there is nothing to do. */
+lg_cuda_device *lg_cuda_enter_quietly(lg_device *device);
+static inline void lg_cuda_count(lg_cuda_device *d, lg_cuda_counter counter, int64_t n)
+{
+    atomic_fetch_add_explicit(&d->count[counter], n, memory_order_relaxed);
+}
 
 /* LUGE_OK, or the error "<op>: <what>: <CUDA's text>": LUGE_ERR_OUT_OF_MEMORY, LUGE_ERR_DEVICE_LOST for a
- * sticky one, else LUGE_ERR_DEVICE. Also clears the runtime's own last error. */
+ * sticky one, else LUGE_ERR_DEVICE. Also clears the runtime's own last error. The libraries' checks count a
+ * call of them (luge_device_counts.library_calls). */
 luge_status lg_cuda_check(lg_cuda_device *d, cudaError_t code, const char *what);
 luge_status lg_cublas_check(lg_cuda_device *d, cublasStatus_t code, const char *what);
 luge_status lg_cudnn_check(lg_cuda_device *d, cudnnStatus_t code, const char *what);
@@ -57,5 +94,18 @@ lg_geometry lg_cuda_geometry(const luge_shape *shape, int n, luge_tensor *const 
 #undef LG_OP
 
 luge_status lg_cuda_multi(lg_device *device, const lg_multi *work);
+
+/* Each frees what its family keeps in d (plans, matmuls, blas_workspace, handles) and sets it to NULL; NULL
+ * is fine. The stream is idle. */
+void lg_cuda_matmul_close(lg_cuda_device *d);  /* cuda_matmul.c: matmuls, blas_workspace, blas, blas_lt */
+void lg_cuda_conv_close(lg_cuda_device *d);    /* cuda_conv.c: plans, dnn */
+
+/* Opening and closing (cuda_device.c), and the table (cuda_backend.c). */
+luge_status lg_cuda_open(lg_device *device);
+void lg_cuda_close(lg_device *device);
+/* Takes *d->seen, which the host has just waited for: the error that a kernel noted, in the words of the
+ * CPU's checks; d->trouble is cleared. */
+luge_status lg_cuda_report(lg_cuda_device *d);
+const lg_backend *lg_cuda_table(void);
 
 #endif

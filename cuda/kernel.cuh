@@ -20,11 +20,14 @@
     extern __shared__ __align__(16) unsigned char lg_dynamic_shared_memory[]; \
     type *name = reinterpret_cast<type *>(lg_dynamic_shared_memory)
 
+extern "C" long long lg_cuda_launches; /* cuda_backend.c: counted for luge_device_get_counts */
+
 template <class... Params, class... Args>
 static cudaError_t lg_launch_named(const char *, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
                                    cudaStream_t stream, Args... args)
 {
     static_assert(sizeof...(Params) == sizeof...(Args), "a kernel gets as many arguments as it takes");
+    __atomic_fetch_add(&lg_cuda_launches, 1, __ATOMIC_RELAXED);
     return [&](Params... exact) {
         void *pointers[] = {static_cast<void *>(&exact)..., nullptr};
         return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, pointers, shared, stream);

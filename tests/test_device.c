@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -88,17 +89,19 @@ static void test_the_cpu_is_there(void **state)
     assert_true(lg_on_host(lg_device_get((luge_device){0})));
 }
 
+/* There is no module where main says it is; whether there is a driver depends on the machine. */
 static void test_cuda_is_not(void **state)
 {
     (void)state;
     const luge_device gpu = luge_device_cuda(0);
     assert_false(luge_device_usable(gpu));
-    assert_non_null(strstr(luge_device_why_not(gpu), "no CUDA module"));
+    const char *why = luge_device_why_not(gpu);
+    assert_true(strstr(why, "driver") != NULL || strstr(why, "no CUDA module /nowhere.so") != NULL);
     assert_int_equal(luge_device_best().kind, luge_device_cpu().kind);
     assert_true(luge_ok());
 
     assert_null(luge_empty(LUGE_SHAPE(2), &(luge_tensor_options){.device = gpu}));
-    expect_error(LUGE_ERR_DEVICE, "no CUDA module");
+    expect_error(LUGE_ERR_DEVICE, why);
     assert_int_equal(luge_set_default_device(gpu), LUGE_ERR_DEVICE);
     expect_error(LUGE_ERR_DEVICE, "cuda:0");
     assert_int_equal(luge_device_sync(gpu), LUGE_ERR_DEVICE);
@@ -232,6 +235,8 @@ static void test_nothing_is_left(void **state)
 
 int main(void)
 {
+    setenv("LUGE_CUDA_MODULE", "/nowhere.so", 1);
+    unsetenv("LUGE_DEVICE");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_cpu_is_there),
         cmocka_unit_test(test_cuda_is_not),

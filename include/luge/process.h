@@ -23,10 +23,27 @@ LUGE_API luge_device luge_device_best(void);
 LUGE_API bool luge_device_usable(luge_device device);
 /** Why not: one sentence that says what to do; "" if usable. Borrowed from the scope. */
 LUGE_API const char *luge_device_why_not(luge_device device);
-/** Where tensors are made when options do not say; the CPU until set. For the whole process. */
+/** Where tensors are made when options do not say. For the whole process. Until it is set, that is what the
+ *  environment variable LUGE_DEVICE names ("cpu", "cuda", "cuda:1"), else the CPU. */
 LUGE_API luge_status luge_set_default_device(luge_device device);
 /** Waits until all work queued on `device` is done, and reports what it found wrong. */
 LUGE_API luge_status luge_device_sync(luge_device device);
+
+/** What a device and the host have exchanged since the device was first used. All zero for the CPU.
+ *  A training step that has come into its stride waits for nothing and takes no memory from the driver. */
+typedef struct luge_device_counts {
+    int64_t waits;         /**< Calls in which the host waited for the device. */
+    int64_t device_allocations; /**< Requests for memory that went to the driver. */
+    int64_t pinned_allocations; /**< Likewise for pinned host memory. */
+    int64_t launches;      /**< Kernels of Luge's own, over all devices of this kind. */
+    int64_t library_calls; /**< Calls of the vendor's libraries. */
+    int64_t bytes_to_device;   /**< Copied from the host. */
+    int64_t bytes_to_host;     /**< Copied to the host. */
+    int64_t bytes_within;      /**< Copied on the device and from its peers. */
+    LUGE_RESERVED(8);      /**< Zero. */
+} luge_device_counts;
+/** Counts of a device so far; all zero for one that is not usable. Sets no error. */
+LUGE_API luge_device_counts luge_device_get_counts(luge_device device);
 
 /* ---- memory */
 

@@ -25,7 +25,8 @@ typedef enum luge_status {
     LUGE_ERR_FORMAT,        /**< A file that is not what it should be. */
     LUGE_ERR_TIMEOUT,       /**< Something took longer than was allowed. */
     LUGE_ERR_UNSUPPORTED,   /**< Sensible, but not offered. */
-    LUGE_ERR_CALLBACK       /**< A user's callback failed without saying why. */
+    LUGE_ERR_CALLBACK,      /**< A user's callback failed without saying why. */
+    LUGE_ERR_DEVICE_LOST    /**< A device failed for good: what is on it is gone, and only a new process can use it again. */
 } luge_status;
 
 /** This thread's standing error, or LUGE_OK. */
