@@ -242,6 +242,18 @@ static lg_device *ask_device(luge_device id, const char **why)
     return d;
 }
 
+lg_memory *lg_pinned_memory(void)
+{
+    luge_device id = lg_device_default();
+    if (id.kind == LG_DEVICE_CPU) id = luge_device_cuda(0);
+    const char *why;
+    lg_device *d = ask_device(id, &why);
+    if (d == NULL || d->backend->open == NULL) d = lg_device_get(luge_device_cpu());
+    else d = lg_device_get(id);
+    if (d == NULL) return NULL;
+    return d->pinned != NULL ? d->pinned : d->memory;
+}
+
 luge_device luge_device_cpu(void)
 {
     return (luge_device){LG_DEVICE_CPU, 0};

@@ -115,5 +115,10 @@ void *lg_memory_alloc(lg_memory *m, size_t bytes);
 void lg_memory_free(lg_memory *m, void *memory, size_t bytes);
 /* Gives unused segments back. */
 void lg_memory_trim(lg_memory *m);
+/* The device that it was made for. */
+lg_device *lg_memory_device(const lg_memory *m);
+/* Host memory for tensors that devices copy from without waiting: pinned for the default device or the
+ * first CUDA device; without a GPU the CPU's own. NULL with the error set. */
+lg_memory *lg_pinned_memory(void);
 
 #endif

@@ -580,6 +580,11 @@ void lg_memory_trim_all(void)
     pthread_mutex_unlock(&all_lock);
 }
 
+lg_device *lg_memory_device(const lg_memory *m)
+{
+    return m->device;
+}
+
 luge_memory_stats lg_memory_stats(lg_memory *m)
 {
     pthread_mutex_lock(&m->lock);

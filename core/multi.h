@@ -28,7 +28,9 @@ struct lg_multi {
     int count;
     const lg_multi_item *item;
     luge_tensor *lr;     /* f64 scalar on the device: the schedule's factor times nothing else */
-    luge_tensor *norm;   /* f64 scalar on the device */
+    luge_tensor *norm;   /* f64 scalar on the device. NULL for an update without clipping; else, on a device that the
+                            host does not wait for, one that is not finite means that nothing is updated, no step
+                            counted, and that noted as trouble */
     double momentum, dampening, beta1, beta2, eps, limit;
     bool nesterov;
 };

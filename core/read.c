@@ -1,4 +1,4 @@
-/* Values between host memory and tensors: single numbers, arrays, raw pointers, and moves from one
+/* Values between host memory and tensors: single numbers, arrays, raw pointers, and copies from one
  * device to another. */
 #include "core/alloc.h"
 #include "core/services.h"
@@ -17,7 +17,8 @@ luge_tensor *luge_empty(luge_shape shape, const luge_tensor_options *options)
     luge_tensor_options o;
     lg_device *device;
     if (lg_tensor_options(options, &o, &device) != LUGE_OK) return NULL;
-    luge_tensor *t = lg_tensor_create(device, o.dtype, &shape, NULL);
+    lg_memory *memory = o.pinned ? lg_pinned_memory() : device->memory;
+    luge_tensor *t = memory != NULL ? lg_tensor_create_in(memory, device, o.dtype, &shape, NULL) : NULL;
     if (t == NULL) return NULL;
     lg_set_requires_grad(t, o.requires_grad);
     return lg_borrow(t);
@@ -215,13 +216,10 @@ void *luge_tensor_data_mut(luge_tensor *t, luge_dtype dtype)
 
 /* ---- moving */
 
-/* Between dense tensors of one geometry on different devices. */
-static luge_status copy_across(luge_tensor *to, const luge_tensor *from)
+/* Through the host, where nothing better is offered. */
+static luge_status copy_by_host(luge_tensor *to, const luge_tensor *from, size_t bytes)
 {
-    lg_device *there = to->storage->device, *here = from->storage->device;
-    const size_t bytes = (size_t)from->numel * lg_element_size(from);
-    if (bytes == 0) return LUGE_OK;
-    if (lg_on_host(there)) return here->backend->to_host(here, lg_data(to), lg_data(from), bytes);
+    lg_device *there = to->storage->device;
     void *buffer;
     const void *elements = lg_host_elements(from, &buffer);
     if (elements == NULL) return lg_error();
@@ -230,25 +228,31 @@ static luge_status copy_across(luge_tensor *to, const luge_tensor *from)
     return status;
 }
 
-luge_tensor *luge_to(luge_tensor *t, luge_device device, const luge_to_options *options)
+/* From pinned memory, which its own device must not give out again before `there` has read it. */
+static luge_status upload(luge_tensor *to, const luge_tensor *from, size_t bytes)
 {
-    if (!lg_ok() || !lg_check_tensor(t, "to")) return NULL;
-    if (options != NULL && !lg_check_reserved(options->reserved, 2, "luge_to_options")) return NULL;
-    lg_device *there = lg_device_get(device);
-    if (there == NULL) return NULL;
-    if (there == t->storage->device) return lg_lend(t);
+    lg_device *there = to->storage->device, *owner = lg_memory_device(from->storage->memory);
+    const luge_status status = there->backend->upload(there, lg_data(to), lg_data(from), bytes);
+    return status == LUGE_OK && owner != there ? owner->backend->follow(owner, there) : status;
+}
 
-    if (t->requires_grad && !lg_self()->modes.no_grad) {
-        lg_fail(LUGE_ERR_UNSUPPORTED, "to: gradients do not flow from device to device; move luge_detach(t)");
-        return NULL;
+luge_status lg_copy_across(luge_tensor *to, const luge_tensor *from, bool wait)
+{
+    lg_device *there = to->storage->device, *here = from->storage->device;
+    const size_t bytes = (size_t)from->numel * lg_element_size(from);
+    if (bytes == 0) return LUGE_OK;
+    if (lg_on_host(there) && lg_on_host(here)) {
+        memcpy(lg_data(to), lg_data(from), bytes);
+        return LUGE_OK;
     }
-    if (!lg_strides_are_dense(&t->shape, t->stride)) t = lg_service.contiguous(t);
-    if (t == NULL) return NULL;
-    luge_tensor *moved = lg_tensor_create(there, t->dtype, &t->shape, t->stride);
-    if (moved == NULL) return NULL;
-    if (copy_across(moved, t) != LUGE_OK) {
-        luge_release(moved);
-        return NULL;
+    if (lg_on_host(there)) {
+        return !wait && lg_is_pinned(to) ? here->backend->download(here, lg_data(to), lg_data(from), bytes)
+                                         : here->backend->to_host(here, lg_data(to), lg_data(from), bytes);
     }
-    return lg_borrow(moved);
+    if (lg_on_host(here)) {
+        return !wait && lg_is_pinned(from) ? upload(to, from, bytes)
+                                           : there->backend->from_host(there, lg_data(to), lg_data(from), bytes);
+    }
+    if (here->backend != there->backend || there->backend->from_peer == NULL) return copy_by_host(to, from, bytes);
+    return there->backend->from_peer(there, lg_data(to), here, lg_data(from), bytes);
 }

@@ -241,8 +241,12 @@ luge_status lg_tensor_options(const luge_tensor_options *given, luge_tensor_opti
         return lg_fail(LUGE_ERR_DTYPE, "luge_tensor_options: only floats have gradients, not %s",
                        luge_dtype_name(out->dtype));
     }
+    if (out->pinned && out->device.kind == LG_DEVICE_DEFAULT && out->device.index == 0) out->device.kind = LG_DEVICE_CPU;
     *device = lg_device_get(out->device);
     if (*device == NULL) return lg_error();
+    if (out->pinned && !lg_on_host(*device)) {
+        return lg_fail(LUGE_ERR_ARGUMENT, "luge_tensor_options: only memory of the host is pinned");
+    }
     out->device = (*device)->id;
     return LUGE_OK;
 }
@@ -290,6 +294,11 @@ luge_device luge_tensor_device(const luge_tensor *t)
 bool luge_tensor_requires_grad(const luge_tensor *t)
 {
     return is_alive(t) && t->requires_grad;
+}
+
+bool luge_tensor_is_pinned(const luge_tensor *t)
+{
+    return is_alive(t) && !lg_is_none(t) && lg_is_pinned(t);
 }
 
 bool luge_tensor_is_contiguous(const luge_tensor *t)

@@ -96,6 +96,13 @@ static inline void lg_bump_version(luge_tensor *t)
  * element to the last in *buffer (for lg_free, also if it is NULL). Not NULL for an empty tensor;
  * NULL with the error set. */
 const void *lg_host_elements(const luge_tensor *t, void **buffer);
+static inline bool lg_is_pinned(const luge_tensor *t)
+{
+    return lg_on_host(t->storage->device) && t->storage->memory != NULL && t->storage->memory != t->storage->device->memory;
+}
+/* The elements of a dense tensor to one of the same geometry elsewhere. If `wait` is false and the one on
+ * the host is pinned, only queued: the host leaves both alone until the device is synchronised. */
+luge_status lg_copy_across(luge_tensor *to, const luge_tensor *from, bool wait);
 /* Sets requires_grad and keeps storage->graph_handles true. */
 void lg_set_requires_grad(luge_tensor *t, bool on);
 /* Replaces what a handle holds (storage, geometry, dtype) by what `from` holds; version of the new

@@ -125,6 +125,12 @@ luge_status lg_cuda_report(lg_cuda_device *d)
     if (lg_cuda_check(d, cudaMemsetAsync(d->trouble, 0, sizeof *d->trouble, d->stream), "clearing the error word") !=
         LUGE_OK)
         return lg_error();
+    if (t.kind == LG_TROUBLE_NORM) {
+        double norm;
+        memcpy(&norm, &t.value, sizeof norm);
+        return lg_fail(LUGE_ERR_NONFINITE,
+                       "luge_optim_step: the norm of the gradients is %g: nothing was changed; drop them and go on", norm);
+    }
     const bool known = t.kind > 0 && t.kind < (int)(sizeof text / sizeof *text);
     return lg_fail(LUGE_ERR_ARGUMENT, "%s %lld at position %lld is not in [0, %lld)", known ? text[t.kind] : "value",
                    t.value, t.place, t.limit);

@@ -38,6 +38,7 @@ typedef struct lg_field {
 typedef struct lg_slot {
     lg_field field[LG_FIELDS];
     luge_tensor *tensor[LG_FIELDS];  /* [size, ...], contiguous, on the host; owns a reference */
+    lg_memory *memory;    /* where they are from; NULL: the host's */
     int64_t size;
     bool learned;         /* `field` says what samples must have */
 } lg_slot;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <luge/scope.h>
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
@@ -18,7 +19,9 @@ struct luge_loader {
     luge_loader_options options;
     uint64_t seed;
     int64_t batch_size;
-    lg_slot slot;            /* the batch given out last */
+    lg_slot slot;            /* where batches are filled; on the CPU the one given out last */
+    lg_device *device;       /* where they arrive */
+    luge_tensor *arrived[LG_FIELDS]; /* the batch given out last, on another device; owns references */
     int64_t *order;          /* [size] indices of this epoch's samples; NULL: as they lie in the dataset */
     int epoch;
     bool in_epoch;           /* between an epoch's first batch and its end */
@@ -40,10 +43,7 @@ static bool check_options(const luge_loader_options *o)
     } else if (!(o->timeout >= 0)) {
         lg_fail(LUGE_ERR_ARGUMENT, "luge_loader_create: timeout is %g seconds", o->timeout);
     } else {
-        const lg_device *device = lg_device_get(o->device);
-        if (device != NULL && !lg_on_host(device)) {
-            lg_fail(LUGE_ERR_UNSUPPORTED, "luge_loader_create: batches arrive on the CPU only; luge_to moves them");
-        }
+        lg_device_get(o->device);
     }
     return lg_ok();
 }
@@ -89,6 +89,8 @@ static luge_loader *make_loader(luge_dataset *dataset, int64_t batch_size, const
     l->dataset = dataset;
     l->batch_size = batch_size;
     l->options = *options;
+    l->device = lg_device_get(options->device);
+    l->slot.memory = l->device->pinned;
     l->seed = options->seed != NULL ? *options->seed : draw_seed();
     l->options.seed = NULL; /* it pointed at the caller's */
     lg_count_object(1);
@@ -112,10 +114,19 @@ luge_loader *luge_loader_create(luge_dataset *dataset, int64_t batch_size, const
     return l;
 }
 
+static void release_arrived(luge_loader *l)
+{
+    for (int f = 0; f < LG_FIELDS; ++f) {
+        luge_release(l->arrived[f]);
+        l->arrived[f] = NULL;
+    }
+}
+
 void luge_loader_destroy(luge_loader *loader)
 {
     if (loader == NULL) return;
     lg_slot_release(&loader->slot);
+    release_arrived(loader);
     lg_dataset_free(loader->dataset);
     lg_free(loader->order);
     lg_count_object(-1);
@@ -231,6 +242,22 @@ static luge_status fill_batch(luge_loader *l, int64_t size)
     return LUGE_OK;
 }
 
+/* Sends the filled slot on its way to the loader's device, beside what that computes. Its memory is given
+ * back at once, and given out again when the device has read it. */
+static luge_status send(luge_loader *l)
+{
+    release_arrived(l);
+    luge_scope scope = luge_scope_enter("loader");
+    luge_no_grad_enter();
+    for (int f = 0; f < LG_FIELDS && lg_ok(); ++f) {
+        if (l->slot.tensor[f] == NULL) continue;
+        l->arrived[f] = luge_retain(luge_to(l->slot.tensor[f], l->device->id, &(luge_to_options){.non_blocking = true}));
+    }
+    luge_scope_exit(scope, NULL);
+    lg_slot_release(&l->slot);
+    return lg_error();
+}
+
 /* LUGE_OK with an empty batch: the epoch is over. What fails leaves the place in the epoch as it was. */
 static luge_status next_batch(luge_loader *l, luge_batch *batch)
 {
@@ -243,9 +270,11 @@ static luge_status next_batch(luge_loader *l, luge_batch *batch)
     if (ends || !lg_ok()) return lg_error(); /* that of the progress callback */
 
     if (fill_batch(l, size) != LUGE_OK) return lg_error();
-    luge_tensor *target = l->slot.tensor[LG_FIELD_TARGET];
+    const bool away = !lg_on_host(l->device);
+    if (away && send(l) != LUGE_OK) return lg_error();
+    luge_tensor *const *field = away ? l->arrived : l->slot.tensor, *target = field[LG_FIELD_TARGET];
     *batch = (luge_batch){
-        .input = l->slot.tensor[LG_FIELD_INPUT],
+        .input = field[LG_FIELD_INPUT],
         .target = target != NULL ? target : luge_none(),
         .size = size,
         .index = l->batch_index++,

@@ -47,7 +47,8 @@ static luge_tensor *field_tensor(lg_slot *slot, int f, luge_dtype dtype, const l
     luge_shape all = {.rank = shape->rank + 1, .dim = {slot->size}};
     memcpy(all.dim + 1, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
     lg_device *host = lg_device_get(luge_device_cpu());
-    if (host != NULL) slot->tensor[f] = lg_tensor_create(host, dtype, &all, NULL);
+    lg_memory *memory = slot->memory != NULL || host == NULL ? slot->memory : host->memory;
+    if (memory != NULL && host != NULL) slot->tensor[f] = lg_tensor_create_in(memory, host, dtype, &all, NULL);
     return slot->tensor[f];
 }
 

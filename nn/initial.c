@@ -8,13 +8,27 @@
 
 enum { UNIFORM, NORMAL };
 
-/* Parameters are leaves: their values are set outside any graph. */
+static luge_tensor *draw(luge_tensor *t, int kind, double a, double b)
+{
+    return kind == UNIFORM ? lg_uniform_(t, a, b) : lg_normal_(t, a, b);
+}
+
+/* Parameters are leaves: their values are set outside any graph. They are drawn on the host, so that they
+ * are the same bits on every device. */
 static luge_tensor *fill(luge_tensor *t, int kind, double a, double b)
 {
-    luge_scope no_grad = luge_no_grad_enter();
-    luge_tensor *done = kind == UNIFORM ? lg_uniform_(t, a, b) : lg_normal_(t, a, b);
-    luge_scope_exit(no_grad, NULL);
-    return done;
+    if (t == NULL || lg_on_host(t->storage->device)) {
+        luge_scope no_grad = luge_no_grad_enter();
+        luge_tensor *done = draw(t, kind, a, b);
+        luge_scope_exit(no_grad, NULL);
+        return done;
+    }
+    const luge_tensor_options host = {.dtype = t->dtype, .device = luge_device_cpu()};
+    luge_scope scope = luge_scope_enter(NULL);
+    luge_no_grad_enter();
+    luge_copy_(t, draw(luge_empty(t->shape, &host), kind, a, b));
+    luge_scope_exit(scope, NULL);
+    return lg_ok() ? t : NULL;
 }
 
 /* t is a float of a rank that has fans: [out, in, ...]. */

@@ -10,6 +10,7 @@
 #include "core/services.h"
 #include "core/thread.h"
 #include "ops/attrs.h"
+#include "ops/move.h"
 
 luge_status lg_op_fail(const lg_call *call, luge_status code, const char *format, ...)
 {
@@ -23,10 +24,35 @@ luge_status lg_op_fail(const lg_call *call, luge_status code, const char *format
 
 /* ---- check */
 
+/* Whether input i is a number on the host, which an op that broadcasts takes among tensors of a device, as
+ * PyTorch does. */
+static bool is_host_number(const lg_call *call, int i)
+{
+    const luge_tensor *t = call->in[i];
+    return t != NULL && t->shape.rank == 0 && lg_on_host(t->storage->device) && !(call->in_place && i == 0) &&
+           (call->op->flags & (LG_PROMOTE | LG_PROMOTE_FLOAT)) != 0;
+}
+
+/* Inputs lie on different devices: the device is that of all but numbers. */
+static luge_status choose_device(lg_call *call)
+{
+    call->device = NULL;
+    for (int i = 0; i < call->n_in; ++i) {
+        const luge_tensor *t = call->in[i];
+        if (t == NULL || is_host_number(call, i)) continue;
+        if (call->device == NULL) call->device = t->storage->device;
+        if (call->device != t->storage->device)
+            return lg_op_fail(call, LUGE_ERR_DEVICE, "input %d is on another device than those before it; luge_to moves it",
+                              i);
+    }
+    return LUGE_OK;
+}
+
 /* Fills call->in and call->device. */
 static luge_status check_inputs(lg_call *call, luge_tensor *const *given, luge_tensor **in)
 {
     const lg_op *op = call->op;
+    bool alike = true;
     call->in = in;
     call->device = NULL;
     for (int i = 0; i < call->n_in; ++i) {
@@ -42,13 +68,11 @@ static luge_status check_inputs(lg_call *call, luge_tensor *const *given, luge_t
             return lg_op_fail(call, LUGE_ERR_ARGUMENT,
                               "input %d was released before; luge_retain or luge_keep lets it live on", i);
         if (call->device == NULL) call->device = t->storage->device;
-        if (call->device != t->storage->device)
-            return lg_op_fail(call, LUGE_ERR_DEVICE, "input %d is on another device than those before it; luge_to moves it",
-                              i);
+        alike = alike && call->device == t->storage->device;
         in[i] = t;
     }
     if (call->device == NULL) return lg_op_fail(call, LUGE_ERR_ARGUMENT, "there are no inputs");
-    return LUGE_OK;
+    return alike ? LUGE_OK : choose_device(call);
 }
 
 /* ---- autocast and promotion: inputs are replaced by casts of them, which the call owns */
@@ -76,6 +100,17 @@ static luge_status replace_input(luge_tensor *const *given, luge_tensor **in, in
     if (in[i] != given[i]) luge_release(in[i]);
     in[i] = fresh;
     return LUGE_OK;
+}
+
+static luge_status bring_numbers(lg_call *call, luge_tensor *const *given, luge_tensor **in)
+{
+    luge_status status = LUGE_OK;
+    for (int i = 0; i < call->n_in && status == LUGE_OK; ++i) {
+        if (in[i] == NULL || in[i]->storage->device == call->device) continue;
+        const lg_move_attrs attrs = {.from = in[i]->storage->device, .to = call->device};
+        status = replace_input(given, in, i, run_inside(&lg_op_to, in[i], &attrs, call->site));
+    }
+    return status;
 }
 
 static luge_status cast_input(lg_call *call, luge_tensor *const *given, luge_tensor **in, int i, luge_dtype dtype)
@@ -336,7 +371,8 @@ static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor
     luge_status status = check_inputs(call, given, in);
     if (status != LUGE_OK) return status;
     self->op = op->name;
-    if (self->modes.low != LUGE_F32 && op->cast != LUGE_CAST_KEEP && !call->in_place)
+    if (!lg_on_host(call->device) && call->n_in > 1) status = bring_numbers(call, given, in);
+    if (status == LUGE_OK && self->modes.low != LUGE_F32 && op->cast != LUGE_CAST_KEEP && !call->in_place)
         status = autocast(call, given, in, self->modes.low);
     if (status == LUGE_OK && (op->flags & (LG_PROMOTE | LG_PROMOTE_FLOAT))) status = promote(call, given, in);
 

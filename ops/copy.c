@@ -6,6 +6,8 @@
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/ops.h>
+#include <luge/scope.h>
 
 static luge_status infer_cast(lg_call *call)
 {
@@ -122,10 +124,20 @@ luge_tensor *luge_clone(luge_tensor *t)
     return lg_usable(t, "clone") ? copy_to(t, LG_LAYOUT_KEEP, LG_SITE) : NULL;
 }
 
+static bool is_elsewhere(const luge_tensor *t, const luge_tensor *from)
+{
+    return t != NULL && from != NULL && !lg_is_none(t) && !lg_is_none(from) && t->magic == LG_TENSOR_MAGIC &&
+           from->magic == LG_TENSOR_MAGIC && t->storage->device != from->storage->device;
+}
+
 luge_tensor *luge_copy_(luge_tensor *t, luge_tensor *from)
 {
     lg_layout_attrs attrs = {LG_LAYOUT_KEEP};
-    return LG_CALL_IN_PLACE(copy, &attrs, t, from);
+    if (!lg_ok() || !is_elsewhere(t, from)) return LG_CALL_IN_PLACE(copy, &attrs, t, from);
+    luge_scope scope = luge_scope_enter(NULL);
+    LG_CALL_IN_PLACE(copy, &attrs, t, luge_to(from, t->storage->device->id, NULL));
+    luge_scope_exit(scope, NULL);
+    return lg_ok() ? t : NULL;
 }
 
 /* ---- fill */

@@ -279,6 +279,7 @@ luge_status luge_optim_step(luge_optim *optim)
         work.item = optim->item;
         work.count = n;
         work.lr = optim->factor;
+        work.norm = optim->norm; /* a device looks at it itself */
         const luge_status status = device->backend->multi(device, &work);
         if (status != LUGE_OK) return status;
         for (int i = 0; i < n; ++i) lg_bump_version(optim->item[i].param);

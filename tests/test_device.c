@@ -217,12 +217,35 @@ static void test_moving(void **state)
     assert_non_null(luge_to(luge_empty(LUGE_SHAPE(0, 3), NULL), luge_device_cuda(0), NULL));
     assert_int_equal(copies_in, 0);
 
-    /* Cutting the graph in silence would be a wrong gradient. */
-    luge_tensor *leaf = luge_empty(LUGE_SHAPE(2), &(luge_tensor_options){.requires_grad = true});
-    assert_null(luge_to(leaf, luge_device_cuda(0), NULL));
-    expect_error(LUGE_ERR_UNSUPPORTED, "luge_detach");
-    LUGE_NO_GRAD();
-    assert_non_null(luge_to(leaf, luge_device_cuda(0), NULL));
+    assert_null(luge_to(t, luge_device_cuda(0), &(luge_to_options){.pinned = true}));
+    expect_error(LUGE_ERR_ARGUMENT, "host");
+    assert_ptr_equal(luge_to(t, luge_device_cpu(), &(luge_to_options){.pinned = true}), t); /* nothing to pin it for */
+}
+
+static void test_gradients_move_too(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *leaf = luge_requires_grad_(LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3, 4));
+    luge_tensor *there = luge_to(luge_mul(leaf, leaf), luge_device_cuda(1), NULL);
+    assert_true(luge_tensor_requires_grad(there));
+    luge_tensor *back = luge_to(there, luge_device_cpu(), NULL);
+    assert_int_equal(luge_backward(luge_sum(back, LUGE_ALL_AXES)), LUGE_OK);
+    assert_string_equal(luge_text(luge_tensor_grad(leaf)), "[[2, 4], [6, 8]]");
+    {
+        LUGE_NO_GRAD();
+        assert_false(luge_tensor_requires_grad(luge_to(leaf, luge_device_cuda(0), NULL)));
+    }
+
+    /* In place, from elsewhere. */
+    luge_tensor *target = luge_zeros(LUGE_SHAPE(2, 2), NULL), *from = luge_to(luge_detach(leaf), luge_device_cuda(0), NULL);
+    assert_ptr_equal(luge_copy_(target, from), target);
+    assert_string_equal(luge_text(target), "[[1, 2], [3, 4]]");
+    answer = LUGE_ERR_DEVICE;
+    assert_null(luge_copy_(target, from));
+    expect_error(LUGE_ERR_DEVICE, "lost");
+    answer = LUGE_OK;
+    assert_int_equal(luge_tensor_version(target), 2);
 }
 
 static void test_nothing_is_left(void **state)
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_default_device),
         cmocka_unit_test(test_reading_from_a_device),
         cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_gradients_move_too),
         cmocka_unit_test(test_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ typedef struct luge_tensor_options {
     luge_dtype dtype;    /**< LUGE_F32. PyTorch: dtype. */
     luge_device device;  /**< The default device. PyTorch: device. */
     bool requires_grad;  /**< Collect gradients in it. Floats only. PyTorch: requires_grad. */
-    bool pinned;         /**< Host memory that a GPU copies from without waiting; without a GPU, ordinary memory. PyTorch: pin_memory. */
+    bool pinned;         /**< Host memory that a GPU copies from while the host goes on; without a GPU, ordinary memory. `device` must be unset or the CPU. PyTorch: pin_memory. */
     LUGE_RESERVED(4);    /**< Zero. */
 } luge_tensor_options;
 
@@ -73,6 +73,8 @@ LUGE_API luge_device luge_tensor_device(const luge_tensor *t);
 LUGE_API bool luge_tensor_requires_grad(const luge_tensor *t);
 /** Whether its elements lie in row-major order without gaps. */
 LUGE_API bool luge_tensor_is_contiguous(const luge_tensor *t);
+/** Whether it lies in pinned host memory. */
+LUGE_API bool luge_tensor_is_pinned(const luge_tensor *t);
 /** How often its memory has been written in place; every view of a storage counts together. */
 LUGE_API int64_t luge_tensor_version(const luge_tensor *t);
 /** The gradient collected in a leaf, LUGE_NONE if there is none. Lives as long as the scope even if
@@ -102,12 +104,14 @@ LUGE_API luge_dtype luge_promote_types(luge_dtype a, luge_dtype b);
 
 /** How luge_to copies. */
 typedef struct luge_to_options {
-    bool non_blocking; /**< Do not wait for the copy. PyTorch: non_blocking. */
-    bool pinned;       /**< The result, on the host, in pinned memory. */
+    bool non_blocking; /**< Between pinned memory and a GPU: do not wait for the copy. From the host, do not
+                            write into `t` before the GPU has read it; to the host, the values are there after
+                            luge_device_sync. PyTorch: non_blocking. */
+    bool pinned;       /**< The result, on the host, in pinned memory. PyTorch: pin_memory(). */
     LUGE_RESERVED(2);  /**< Zero. */
 } luge_to_options;
 
-/** On another device; `t` itself if it is there already. Gradients flow through. */
+/** On another device; `t` itself if it is there already, as wished. Gradients flow through. */
 LUGE_API luge_tensor *luge_to(luge_tensor *t, luge_device device, const luge_to_options *options);
 
 LUGE_END_C
