@@ -67,7 +67,6 @@ struct meeting {
     collective kind;
     site at;
     uint64_t value[2][WARP];
-    char sync[2]; /* for TSan */
 };
 
 struct warp_state {
@@ -75,6 +74,12 @@ struct warp_state {
     unsigned done;
     meeting meet[MAX_MASKS];
 };
+
+/* What TSan knows orders by; in memory that it forgets between blocks, as nothing orders those. */
+struct block_syncs {
+    char barrier[2], meeting[MAX_THREADS / WARP][MAX_MASKS][2];
+};
+static_assert(sizeof(block_syncs) <= PAGE_BYTES, "they have one page");
 
 struct shared_place {
     const void *key;
@@ -90,7 +95,6 @@ struct {
     order by;
     uint32_t random;
     int set;                      /* of contexts */
-    unsigned long blocks_run;
 
     fiber main, pool[CONTEXT_SETS * MAX_THREADS], *current, *idle[MAX_THREADS];
     int made, idle_count;
@@ -106,13 +110,13 @@ struct {
     int barrier_arrived, barrier_votes, barrier_phase, barrier_result[2];
     barrier barrier_kind;
     site barrier_at;
-    char barrier_sync[2];
 
+    block_syncs *syncs;           /* one page, behind which lies shared memory */
+    bool synchronised;            /* the running block has used them */
     char *shared;
     size_t shared_used;
     int shared_arrays;
     shared_place array[MAX_SHARED_ARRAYS];
-    char block_sync;
 } run;
 
 uint32_t random_number()
@@ -224,7 +228,6 @@ void run_next_thread()
     own->now = state::running;
     threadIdx = own->index;
     acquire(run.before);
-    acquire(&run.block_sync);
     run.work->call(run.work->function, run.work->arguments);
     release(run.after);
     finish(own);
@@ -318,16 +321,32 @@ void fill_with_nan(void *memory, size_t bytes)
     __asm__ volatile("rep stosb" : "+D"(memory), "+c"(bytes) : "a"(0xff) : "memory");
 }
 
-/* No block sees another's shared memory: ASan's view of it starts closed, TSan's forgets who used it. */
+void map_shared()
+{
+    char *map = map_pages(PAGE_BYTES + SHARED_BYTES, PROT_READ | PROT_WRITE);
+    if (map == nullptr) fail("no shared memory");
+    run.syncs = reinterpret_cast<block_syncs *>(map);
+    run.shared = map + PAGE_BYTES;
+}
+
+/* TSan forgets what was done in memory that is unmapped. Should another thread's mapping get the place at
+ * once, a new one is taken. */
+void forget_last_block()
+{
+    if (!run.synchronised && run.shared_used == 0) return;
+    const size_t used = (PAGE_BYTES + run.shared_used + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    munmap(run.syncs, used);
+    void *again = mmap(run.syncs, used, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (again == MAP_FAILED) map_shared();
+    run.synchronised = false;
+}
+
+/* No block sees another's shared memory; to ASan it is closed until arrays are declared. */
 void renew_shared()
 {
     const size_t dynamic = run.work->shared;
-    if (with_tsan && run.shared_used > 0) {
-        const size_t whole = (run.shared_used + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-        munmap(run.shared, whole);
-        if (mmap(run.shared, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-            fail("no shared memory");
-    }
+    if (with_tsan) forget_last_block();
     unpoison(run.shared, dynamic);
     fill_with_nan(run.shared, dynamic);
     run.shared_arrays = 0;
@@ -360,13 +379,12 @@ void run_block()
     run.ready_head = run.ready_tail = 0;
     renew_shared();
     if (run.by == order::random) shuffle_start_order();
-    release(&run.block_sync);
+    release(run.before);
     while (run.done < run.threads) {
         fiber *next = next_fiber();
         if (next == &run.main) stuck();
         switch_to(next);
     }
-    ++run.blocks_run;
 }
 
 /* ---- one grid */
@@ -386,8 +404,7 @@ void start_once()
 {
     if (run.shared != nullptr) return;
     run.by = order_from_environment();
-    run.shared = map_pages(SHARED_BYTES, PROT_READ | PROT_WRITE);
-    if (run.shared == nullptr) fail("no shared memory");
+    map_shared();
 }
 
 void check_size(const launch *work)
@@ -475,10 +492,11 @@ int block_barrier(barrier kind, bool vote, site at)
     run.barrier_kind = kind;
     run.barrier_votes += vote;
     ++run.barrier_arrived;
-    release(&run.barrier_sync[phase]);
+    run.synchronised = true;
+    release(&run.syncs->barrier[phase]);
     if (run.barrier_arrived == run.threads - run.done) release_barrier();
     else wait_as(state::at_barrier, at);
-    acquire(&run.barrier_sync[phase]);
+    acquire(&run.syncs->barrier[phase]);
     return run.barrier_result[phase];
 }
 
@@ -491,11 +509,15 @@ uint64_t warp_collective(unsigned mask, collective kind, uint64_t bits, int from
     if (m->arrived != 0 && (m->kind != kind || !same(m->at, at)))
         fail("lanes of one mask are at different places: %s:%d and %s:%d", m->at.file, m->at.line, at.file, at.line);
     const int phase = m->phase;
+    char *sync = &run.syncs->meeting[own->warp][m - w->meet][phase];
     m->kind = kind;
     m->at = at;
     m->value[phase][own->lane] = bits;
     m->arrived |= 1u << own->lane;
-    if (kind == collective::sync) release(&m->sync[phase]);
+    if (kind == collective::sync) {
+        run.synchronised = true;
+        release(sync);
+    }
     if (m->arrived == mask) {
         m->arrived = 0;
         m->phase ^= 1;
@@ -504,7 +526,7 @@ uint64_t warp_collective(unsigned mask, collective kind, uint64_t bits, int from
     } else {
         wait_as(state::at_collective, at);
     }
-    if (kind == collective::sync) acquire(&m->sync[phase]);
+    if (kind == collective::sync) acquire(sync);
     if (kind == collective::ballot) {
         unsigned ballot = 0;
         for (unsigned i = 0; i < WARP; ++i)

@@ -49,8 +49,9 @@ struct launch {
     size_t argument_bytes;
 };
 
-/* Runs all of the grid. `before` and `after` are sync objects for TSan: what the kernel's threads may rely
- * on and what may rely on them. Threads of different `stream` numbers are unordered otherwise. */
+/* Runs all of the grid. `before` and `after` are objects for TSan to order by: the kernel's threads rely on
+ * what the caller's context did before, and release `after`. Nothing else orders them with kernels of other
+ * `stream` numbers, or blocks with each other. */
 LG_HIDDEN void run_kernel(const launch *work, void *before, void *after, int stream);
 
 /* Ends the process with a message about the running kernel, or about whoever called the runtime. */
