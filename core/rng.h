@@ -5,10 +5,15 @@
 
 #include <stdint.h>
 
+/* May be defined for other compilers than C's. */
+#ifndef LG_INLINE
+#define LG_INLINE static inline
+#endif
+
 typedef struct lg_philox { uint32_t v[4]; } lg_philox;
 
 /* Block number `block` of the stream: four 32-bit integers. */
-static inline lg_philox lg_philox_block(uint64_t seed, uint64_t stream, uint64_t block)
+LG_INLINE lg_philox lg_philox_block(uint64_t seed, uint64_t stream, uint64_t block)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -22,13 +27,14 @@ static inline lg_philox lg_philox_block(uint64_t seed, uint64_t stream, uint64_t
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (lg_philox){{c0, c1, c2, c3}};
+    lg_philox numbers = {{c0, c1, c2, c3}};
+    return numbers;
 }
 
 /* [0, 1) with 24 bits: 0xFFFFFFFF gives 0.99999994f. */
-static inline float lg_uniform_f32(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
+LG_INLINE float lg_uniform_f32(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
 /* [0, 1) with 53 bits of two integers. */
-static inline double lg_uniform_f64(uint32_t a, uint32_t b)
+LG_INLINE double lg_uniform_f64(uint32_t a, uint32_t b)
 {
     return (double)(((uint64_t)a << 21) ^ (uint64_t)(b >> 11)) * 0x1p-53;
 }

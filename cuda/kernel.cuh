@@ -39,6 +39,9 @@ static cudaError_t lg_launch_named(const char *, void (*kernel)(Params...), dim3
 #define LG_LAUNCH(kernel, grid, block, shared, stream, ...) \
     lg_launch_named(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
 
+/* What functions of headers shared with C become: ops/scalar_ops.h, core/rng.h... */
+#define LG_INLINE static __host__ __device__ __forceinline__
+
 /* ---- element types: values of luge_dtype, which C++ cannot include */
 
 enum { LG_F32, LG_F64, LG_F16, LG_BF16, LG_I64, LG_I32, LG_U8, LG_BOOL };
