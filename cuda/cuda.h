@@ -86,6 +86,19 @@ void lg_cuda_scratch_free(lg_device *device, void *memory, size_t bytes);
  * the order of the axes. */
 lg_geometry lg_cuda_geometry(const luge_shape *shape, int n, luge_tensor *const *operand);
 
+/* Geometries of what is no tensor, from strides for each axis of the shape (cuda_geometry.c): axes in the
+ * order of operand 0's strides, or in row-major order, so that element i is the i-th of the shape. */
+lg_geometry lg_geometry_sorted(const luge_shape *shape, int n, const int64_t *const *stride);
+lg_geometry lg_geometry_row_major(const luge_shape *shape, int n, const int64_t *const *stride);
+/* Adds an axis outside of those that are there, merged with the last where all operands allow it. */
+void lg_geometry_add_axis(lg_geometry *g, int64_t size, const int64_t *stride);
+/* After the last axis: fills in what follows from them. */
+void lg_geometry_finish(lg_geometry *g);
+
+/* Copies elements of one dtype (cuda_copy.c); strides for each axis of the shape. */
+luge_status lg_cuda_move(lg_cuda_device *d, luge_dtype dtype, const luge_shape *shape, void *to,
+                         const int64_t *to_stride, const void *from, const int64_t *from_stride);
+
 /* The kernels, one a row of ops.def. */
 #define LG_OP(name, cpu, cuda) LG_CUDA_DECLARE_##cuda(name)
 #define LG_CUDA_DECLARE_VIEW(name)

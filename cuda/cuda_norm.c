@@ -24,22 +24,6 @@ static int64_t slices_of(int64_t groups, int64_t count, int64_t shortest)
 
 /* ---- batch norm */
 
-/* Adds an axis of the elements of a group, outside of those that are there; merged with the last one where
- * all operands allow it. */
-static void add_axis(lg_geometry *g, int64_t size, const int64_t stride[3])
-{
-    const int last = g->rank - 1;
-    bool follows = last >= 0;
-    for (int k = 0; k < 3 && follows; ++k) follows = stride[k] == g->stride[k][last] * g->size[last];
-    if (follows) {
-        g->size[last] *= size;
-        return;
-    }
-    g->size[g->rank] = size;
-    for (int k = 0; k < 3; ++k) g->stride[k][g->rank] = stride[k];
-    ++g->rank;
-}
-
 /* A group's elements: every axis but the channels', the one with the smallest stride of y first. */
 static lg_geometry within_channel(const luge_shape *shape, const int64_t *const stride[3], int64_t *count)
 {
@@ -53,11 +37,9 @@ static lg_geometry within_channel(const luge_shape *shape, const int64_t *const 
         done[next] = true;
         *count *= shape->dim[next];
         const int64_t along[3] = {stride[0][next], stride[1][next], stride[2][next]};
-        if (shape->dim[next] != 1) add_axis(&g, shape->dim[next], along);
+        lg_geometry_add_axis(&g, shape->dim[next], along);
     }
-    if (g.rank == 0) add_axis(&g, 1, (const int64_t[3]){0, 0, 0});
-    g.flat = g.rank == 1;
-    g.numel = *count;
+    lg_geometry_finish(&g);
     return g;
 }
 
