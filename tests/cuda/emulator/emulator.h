@@ -5,12 +5,11 @@
  *   LG_EMULATED_MODE     when queued work runs: lazy (only when somebody waits; default), eager (at once),
  *                        random or random:<seed> (some of it now and then, of any stream)
  *   LG_EMULATED_ORDER    of blocks and threads: forward (default), reverse, random or random:<seed>
- *   LG_EMULATED_DEVICES  how many devices there are; default 2
+ *   LUGE_TEST_DEVICES    how many devices there are; default 2 (tests/cuda/module/driver.c answers the same)
  *   LG_EMULATED_MEMORY   bytes of each; default 4 GiB
  *   LG_EMULATED_PROTECT  0: device memory stays accessible while host code runs
  *   LG_EMULATED_PEERS    0: no device reaches another's memory
  *   LG_EMULATED_FAIL     <function>:<n>[:<code>], as lg_emulator_fail
- *   LG_EMULATED_DRIVER   what the emulated libcuda.so.1 answers: 0, or 100 (no device), 35 (too old), 34 (stub)
  * What CUDA leaves undefined or forbids ends the process with a message on stderr and exit code 99: host
  * code or another device touching device memory, kernels outside an allocation, uses after free, the
  * default stream, destroyed handles. */

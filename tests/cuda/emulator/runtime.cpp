@@ -85,8 +85,8 @@ void read_environment()
 {
     const char *text;
     if ((text = getenv("LG_EMULATED_MODE")) != nullptr) set_mode(text);
-    if ((text = getenv("LG_EMULATED_DEVICES")) != nullptr) options.devices = atoi(text);
-    if (options.devices < 0 || options.devices > MAX_DEVICES) fail("LG_EMULATED_DEVICES=%s: 0 to %d", text, MAX_DEVICES);
+    if ((text = getenv("LUGE_TEST_DEVICES")) != nullptr) options.devices = atoi(text);
+    if (options.devices < 0 || options.devices > MAX_DEVICES) fail("LUGE_TEST_DEVICES=%s: 0 to %d", text, MAX_DEVICES);
     if ((text = getenv("LG_EMULATED_MEMORY")) != nullptr) options.capacity = strtoull(text, nullptr, 10);
     if ((text = getenv("LG_EMULATED_PROTECT")) != nullptr) protect_memory(strcmp(text, "0") != 0);
     if ((text = getenv("LG_EMULATED_PEERS")) != nullptr) options.peers = strcmp(text, "0") != 0;
