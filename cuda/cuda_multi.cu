@@ -1,0 +1,308 @@
+/* Passes over many tensors in one launch: steps of optimizers, the norm of all gradients, clipping. A block
+ * works on one piece of one tensor, so that which element is added where is a matter of sizes alone. Launched
+ * by cuda_multi.c. */
+#include "cuda/cuda_multi.h"
+#include "cuda/kernel.cuh"
+
+#define real      float
+#define LG_SUFFIX f32
+#define LG_SQRT   sqrtf
+#include "ops/update_rules.h"
+#undef real
+#undef LG_SUFFIX
+#undef LG_SQRT
+#define real      double
+#define LG_SUFFIX f64
+#define LG_SQRT   sqrt
+#include "ops/update_rules.h"
+#undef real
+#undef LG_SUFFIX
+#undef LG_SQRT
+
+enum { THREADS = LG_BLOCK_MAX };
+
+/* ---- coefficients: lg_update in the type that computes, and whether there is a step at all */
+
+template <class R> struct alignas(16) rates {
+    R lr, decay, shrink, momentum, fresh, rate1, keep2, rate2, step_size, root_scale, eps;
+    int nesterov, skip;
+};
+static_assert(sizeof(rates<double>) == LG_MULTI_RATES_BYTES && sizeof(rates<float>) <= LG_MULTI_RATES_BYTES,
+              "what the host makes room for");
+
+template <class R> __device__ __forceinline__ void set_rates(void *to, const lg_update &u, bool skip)
+{
+    *static_cast<rates<R> *>(to) =
+        rates<R>{static_cast<R>(u.lr), static_cast<R>(u.decay), static_cast<R>(u.shrink), static_cast<R>(u.momentum),
+                 static_cast<R>(u.fresh), static_cast<R>(u.rate1), static_cast<R>(u.keep2), static_cast<R>(u.rate2),
+                 static_cast<R>(u.step_size), static_cast<R>(u.root_scale), static_cast<R>(u.eps), u.nesterov, skip};
+}
+
+__device__ __forceinline__ bool is_finite(double v) { return v - v == 0; }
+
+/* A thread a tensor, which alone reads and counts its steps. In f64, as the learning rate is: a few hundred
+ * FLOPs and 150 bytes a tensor. */
+__global__ void multi_rates(lg_multi_steps s)
+{
+    const int i = (int)threadIdx.x;
+    if (i >= s.count) return;
+    const lg_multi_step &t = s.step[i];
+    const bool skip = s.norm != nullptr && !is_finite(*s.norm);
+    const double lr = *s.lr * t.lr_scale, steps = *t.steps;
+    const lg_update u = s.rule == LG_RULE_ADAM
+                            ? lg_adam_update(lr, t.weight_decay, s.decoupled != 0, s.beta1, s.beta2, s.eps, steps)
+                            : lg_sgd_update(lr, t.weight_decay, s.momentum, s.dampening, s.nesterov != 0, steps);
+    char *to = static_cast<char *>(s.rates) + i * LG_MULTI_RATES_BYTES;
+    if (t.wide)
+        set_rates<double>(to, u, skip);
+    else
+        set_rates<float>(to, u, skip);
+    if (!skip) *t.steps += 1.0f;
+    if (skip && i == 0) lg_note_trouble(s.trouble, LG_TROUBLE_NORM, __double_as_longlong(*s.norm), 0, 0);
+}
+
+extern "C" cudaError_t lg_cuda_launch_multi_rates(const lg_multi_steps *steps, cudaStream_t stream)
+{
+    return LG_LAUNCH(multi_rates, dim3(1), dim3(LG_MULTI_STEPS), 0, stream, *steps);
+}
+
+/* ---- which tensor, and which of its elements */
+
+__device__ __forceinline__ const lg_multi_tensor &tensor_of(const lg_multi_pass &p)
+{
+    int low = 0, high = p.count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (p.tensor[middle].first_block <= (int64_t)blockIdx.x)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return p.tensor[low];
+}
+
+/* Calls f.pack(i) for the elements from i on that fill 16 bytes of T, and f.one(i) for others. */
+template <class T, class F> __device__ __forceinline__ void each_element(const lg_multi_tensor &t, F &f)
+{
+    constexpr int WIDTH = 16 / sizeof(T);
+    const int64_t from = ((int64_t)blockIdx.x - t.first_block) * LG_MULTI_CHUNK;
+    const int64_t to = t.count - from < LG_MULTI_CHUNK ? t.count : from + LG_MULTI_CHUNK;
+    int64_t packs_end = from;
+    if (t.packed) {
+        packs_end = from + (to - from) / WIDTH * WIDTH;
+        for (int64_t i = from + (int)threadIdx.x * WIDTH; i < packs_end; i += THREADS * WIDTH) f.pack(i);
+    }
+    for (int64_t i = packs_end + (int)threadIdx.x; i < to; i += THREADS) f.one(i);
+}
+
+/* N elements of T or of what computes for it, by loads of 16 bytes. */
+template <class T, int N> struct alignas(16) lanes { T v[N]; };
+
+/* ---- steps */
+
+template <class T, int RULE> struct step {
+    using R = lg_real<T>;
+    static constexpr int WIDTH = 16 / sizeof(T);
+    T *p;
+    const T *g;
+    R *m, *v;
+    rates<R> u;
+
+    static __device__ __forceinline__ float apply(const rates<float> &u, float p, float g, float *m, float *v)
+    {
+        if (RULE == LG_RULE_SGD_PLAIN) return lg_sgd_plain_f32(p, g, u.lr, u.decay);
+        if (RULE == LG_RULE_SGD_MOMENTUM)
+            return lg_sgd_momentum_f32(p, g, m, u.lr, u.decay, u.momentum, u.fresh, u.nesterov != 0);
+        return lg_adam_f32(p, g, m, v, u.decay, u.shrink, u.rate1, u.keep2, u.rate2, u.step_size, u.root_scale, u.eps);
+    }
+    static __device__ __forceinline__ double apply(const rates<double> &u, double p, double g, double *m, double *v)
+    {
+        if (RULE == LG_RULE_SGD_PLAIN) return lg_sgd_plain_f64(p, g, u.lr, u.decay);
+        if (RULE == LG_RULE_SGD_MOMENTUM)
+            return lg_sgd_momentum_f64(p, g, m, u.lr, u.decay, u.momentum, u.fresh, u.nesterov != 0);
+        return lg_adam_f64(p, g, m, v, u.decay, u.shrink, u.rate1, u.keep2, u.rate2, u.step_size, u.root_scale, u.eps);
+    }
+    __device__ __forceinline__ void one(int64_t i)
+    {
+        R none = 0;
+        p[i] = lg_store<T>(apply(u, lg_load(p[i]), lg_load(g[i]), RULE == LG_RULE_SGD_PLAIN ? &none : &m[i],
+                                 RULE == LG_RULE_ADAM ? &v[i] : &none));
+    }
+    __device__ __forceinline__ void pack(int64_t i)
+    {
+        lg_pack<T> values = *reinterpret_cast<lg_pack<T> *>(p + i);
+        const lg_pack<T> slopes = *reinterpret_cast<const lg_pack<T> *>(g + i);
+        lanes<R, WIDTH> first = {}, second = {};
+        if (RULE != LG_RULE_SGD_PLAIN) first = *reinterpret_cast<lanes<R, WIDTH> *>(m + i);
+        if (RULE == LG_RULE_ADAM) second = *reinterpret_cast<lanes<R, WIDTH> *>(v + i);
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k)
+            values.v[k] = lg_store<T>(apply(u, lg_load(values.v[k]), lg_load(slopes.v[k]), &first.v[k], &second.v[k]));
+        *reinterpret_cast<lg_pack<T> *>(p + i) = values;
+        if (RULE != LG_RULE_SGD_PLAIN) *reinterpret_cast<lanes<R, WIDTH> *>(m + i) = first;
+        if (RULE == LG_RULE_ADAM) *reinterpret_cast<lanes<R, WIDTH> *>(v + i) = second;
+    }
+};
+
+/* Bytes an element of f32, and FLOPs: SGD 12 and 4, with momentum 20 and 7, Adam 28 and 15. */
+template <class T, int RULE> __global__ void multi_step(lg_multi_pass p)
+{
+    using R = lg_real<T>;
+    const lg_multi_tensor &t = tensor_of(p);
+    const void *at = static_cast<const char *>(p.rates) + (int64_t)t.rates * LG_MULTI_RATES_BYTES;
+    step<T, RULE> f = {static_cast<T *>(t.param), static_cast<const T *>(t.grad), static_cast<R *>(t.state[0]),
+                       static_cast<R *>(t.state[1]), *static_cast<const rates<R> *>(at)};
+    if (f.u.skip) return;
+    each_element<T>(t, f);
+}
+
+/* ---- clipping */
+
+template <class T> struct clamp {
+    T *g;
+    lg_real<T> limit;
+
+    __device__ __forceinline__ T of(T stored) const /* NaN stays */
+    {
+        const lg_real<T> v = lg_load(stored);
+        return lg_store<T>(v > limit ? limit : v < -limit ? -limit : v);
+    }
+    __device__ __forceinline__ void one(int64_t i) { g[i] = of(g[i]); }
+    __device__ __forceinline__ void pack(int64_t i)
+    {
+        lg_pack<T> values = *reinterpret_cast<lg_pack<T> *>(g + i);
+        for (T &v : values.v) v = of(v);
+        *reinterpret_cast<lg_pack<T> *>(g + i) = values;
+    }
+};
+
+/* Twice the element's bytes, 2 FLOPs. */
+template <class T> __global__ void multi_clamp(lg_multi_pass p, lg_real<T> limit)
+{
+    const lg_multi_tensor &t = tensor_of(p);
+    clamp<T> f = {static_cast<T *>(t.grad), limit};
+    each_element<T>(t, f);
+}
+
+/* By a factor in f64, which may be smaller than f32 goes; the bits are the CPU's. */
+template <class T> struct scale {
+    T *g;
+    double factor;
+
+    __device__ __forceinline__ T of(T v) const
+    {
+        return lg_store<T>(static_cast<lg_real<T>>(static_cast<double>(lg_load(v)) * factor));
+    }
+    __device__ __forceinline__ void one(int64_t i) { g[i] = of(g[i]); }
+    __device__ __forceinline__ void pack(int64_t i)
+    {
+        lg_pack<T> values = *reinterpret_cast<lg_pack<T> *>(g + i);
+        for (T &v : values.v) v = of(v);
+        *reinterpret_cast<lg_pack<T> *>(g + i) = values;
+    }
+};
+
+/* Twice the element's bytes, 1 FLOP, of f64: even a card with few units for that is as quick as its memory. */
+template <class T> __global__ void multi_scale(lg_multi_pass p)
+{
+    LG_SHARED(double, factor, [1]);
+    if (threadIdx.x == 0) factor[0] = is_finite(*p.norm) ? p.limit / (*p.norm + 1e-6) : 1;
+    __syncthreads();
+    const lg_multi_tensor &t = tensor_of(p);
+    scale<T> f = {static_cast<T *>(t.grad), factor[0]};
+    if (f.factor < 1) each_element<T>(t, f);
+}
+
+/* ---- the norm: sums in f64, which holds the squares of everything but f64. Those are added up in three
+ * sums by their size, as in J. L. Blue, "A Portable Fortran Program to Find the Euclidean Norm of a Vector"
+ * (1978): small ones times 2^600, large ones times 2^-538, so that none of the squares is out of range. */
+
+constexpr double SMALL = 0x1p-511, LARGE = 0x1p486, SMALL_UP = 0x1p600, LARGE_DOWN = 0x1p-538;
+
+template <class T> struct squares {
+    const T *g;
+    double small, middle, large;
+
+    __device__ __forceinline__ void add(float v) { middle += static_cast<double>(v) * static_cast<double>(v); }
+    __device__ __forceinline__ void add(double v)
+    {
+        const double size = fabs(v);
+        if (size > LARGE)
+            large += v * LARGE_DOWN * (v * LARGE_DOWN);
+        else if (size < SMALL)
+            small += v * SMALL_UP * (v * SMALL_UP);
+        else
+            middle += v * v; /* and NaN */
+    }
+    __device__ __forceinline__ void one(int64_t i) { add(lg_load(g[i])); }
+    __device__ __forceinline__ void pack(int64_t i)
+    {
+        const lg_pack<T> values = *reinterpret_cast<const lg_pack<T> *>(g + i);
+        for (const T &v : values.v) add(lg_load(v));
+    }
+};
+
+/* The element's bytes, 2 FLOPs of f64. */
+template <class T> __global__ void multi_squares(lg_multi_pass p)
+{
+    LG_SHARED(double, shared, [LG_WARP]);
+    const lg_multi_tensor &t = tensor_of(p);
+    squares<T> f = {static_cast<const T *>(t.grad), 0, 0, 0};
+    each_element<T>(t, f);
+    const double middle = lg_block_sum(f.middle, shared);
+    double small = 0, large = 0;
+    if (sizeof(T) == sizeof(double)) {
+        small = lg_block_sum(f.small, shared);
+        large = lg_block_sum(f.large, shared);
+    }
+    if (threadIdx.x != 0) return;
+    double *out = p.partial + 3 * (int64_t)blockIdx.x;
+    out[0] = small;
+    out[1] = middle;
+    out[2] = large;
+}
+
+__device__ __forceinline__ double norm_of(double small, double middle, double large)
+{
+    if (large > 0) return sqrt(large + middle * LARGE_DOWN * LARGE_DOWN) / LARGE_DOWN;
+    if (middle > 0x1p-400 || !(middle >= 0) || small == 0) return sqrt(middle);
+    return sqrt(small + middle * SMALL_UP * SMALL_UP) / SMALL_UP;
+}
+
+/* One block; 24 bytes and 3 FLOPs for 4096 elements of the gradients. */
+__global__ void multi_norm(const double *partial, int64_t blocks, double *norm)
+{
+    LG_SHARED(double, shared, [LG_WARP]);
+    double sum[3] = {0, 0, 0};
+    for (int64_t b = (int)threadIdx.x; b < blocks; b += THREADS)
+        for (int k = 0; k < 3; ++k) sum[k] += partial[3 * b + k];
+    for (double &s : sum) s = lg_block_sum(s, shared);
+    if (threadIdx.x == 0) *norm = norm_of(sum[0], sum[1], sum[2]);
+}
+
+extern "C" cudaError_t lg_cuda_launch_multi_norm(const double *partial, int64_t blocks, double *norm, cudaStream_t stream)
+{
+    return LG_LAUNCH(multi_norm, dim3(1), dim3(THREADS), 0, stream, partial, blocks, norm);
+}
+
+/* ---- all of them */
+
+template <class T> static cudaError_t launch(const lg_multi_pass *p, cudaStream_t stream)
+{
+    const dim3 grid(static_cast<unsigned>(p->blocks)), block(THREADS);
+    switch (p->rule) {
+    case LG_RULE_SGD_PLAIN: return LG_LAUNCH((multi_step<T, LG_RULE_SGD_PLAIN>), grid, block, 0, stream, *p);
+    case LG_RULE_SGD_MOMENTUM: return LG_LAUNCH((multi_step<T, LG_RULE_SGD_MOMENTUM>), grid, block, 0, stream, *p);
+    case LG_RULE_ADAM: return LG_LAUNCH((multi_step<T, LG_RULE_ADAM>), grid, block, 0, stream, *p);
+    case LG_RULE_SQUARES: return LG_LAUNCH(multi_squares<T>, grid, block, 0, stream, *p);
+    case LG_RULE_SCALE: return LG_LAUNCH(multi_scale<T>, grid, block, 0, stream, *p);
+    case LG_RULE_CLAMP:
+        return LG_LAUNCH(multi_clamp<T>, grid, block, 0, stream, *p, static_cast<lg_real<T>>(p->limit));
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+extern "C" cudaError_t lg_cuda_launch_multi_pass(const lg_multi_pass *pass, cudaStream_t stream)
+{
+    LG_FOR_FLOATS(pass->dtype, return launch<T>(pass, stream));
+}
