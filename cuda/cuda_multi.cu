@@ -135,7 +135,6 @@ template <class T, int RULE> struct step {
         lanes<R, WIDTH> first = {}, second = {};
         if (RULE != LG_RULE_SGD_PLAIN) first = *reinterpret_cast<lanes<R, WIDTH> *>(m + i);
         if (RULE == LG_RULE_ADAM) second = *reinterpret_cast<lanes<R, WIDTH> *>(v + i);
-#pragma unroll
         for (int k = 0; k < WIDTH; ++k)
             values.v[k] = lg_store<T>(apply(u, lg_load(values.v[k]), lg_load(slopes.v[k]), &first.v[k], &second.v[k]));
         *reinterpret_cast<lg_pack<T> *>(p + i) = values;

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #ifndef LG_INLINE
 #define LG_INLINE static inline
@@ -32,7 +33,8 @@ LG_INLINE lg_update lg_sgd_update(double lr, double weight_decay, double momentu
                                   double steps_before)
 {
     const bool first = steps_before == 0;
-    lg_update u = {0};
+    lg_update u;
+    memset(&u, 0, sizeof u);
     u.lr = lr;
     u.decay = weight_decay;
     u.shrink = 1;
@@ -47,7 +49,8 @@ LG_INLINE lg_update lg_adam_update(double lr, double weight_decay, bool decouple
                                    double eps, double steps_before)
 {
     const double step = steps_before + 1;
-    lg_update u = {0};
+    lg_update u;
+    memset(&u, 0, sizeof u);
     u.lr = lr;
     u.decay = decoupled ? 0 : weight_decay;
     u.shrink = decoupled ? 1 - lr * weight_decay : 1;
