@@ -133,7 +133,8 @@ static const lg_module_host host = {.layout = LG_MODULE_LAYOUT,
                                     .count = lg_count,
                                     .fault = lg_fault,
                                     .fork_guard = lg_fork_guard,
-                                    .fork_unguard = lg_fork_unguard};
+                                    .fork_unguard = lg_fork_unguard,
+                                    .allows_tf32 = lg_allows_tf32};
 static lg_module_entry *entry;
 
 static int start(const lg_backend **backend)

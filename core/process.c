@@ -84,6 +84,29 @@ luge_status luge_set_allocator(const luge_allocator *allocator)
     return LUGE_OK;
 }
 
+/* ---- TF32 */
+
+static atomic_int tf32_uses;
+
+luge_status luge_set_tf32(int uses)
+{
+    if (!lg_ok()) return lg_self()->error;
+    if ((uses & ~(LUGE_TF32_MATMUL | LUGE_TF32_CONV)) != 0)
+        return lg_fail(LUGE_ERR_ARGUMENT, "luge_set_tf32: %d is not made of luge_tf32_uses", uses);
+    atomic_store_explicit(&tf32_uses, uses, memory_order_relaxed);
+    return LUGE_OK;
+}
+
+int luge_tf32(void)
+{
+    return atomic_load_explicit(&tf32_uses, memory_order_relaxed);
+}
+
+bool lg_allows_tf32(luge_tf32_uses use)
+{
+    return (luge_tf32() & (int)use) != 0;
+}
+
 /* ---- memory of devices */
 
 luge_memory_stats luge_memory_get_stats(luge_device device)

@@ -1,6 +1,7 @@
 /* matmul and linear: their tensors as a strided product (gemm.c). */
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "ops/attrs.h"
 
 /* Leading axes; those of C are of size 1 or like both others. */
 static void add_batch(lg_gemm *g, const luge_tensor *a, const luge_tensor *b, const luge_tensor *c)
@@ -62,4 +63,36 @@ int lg_cpu_linear(const lg_call *call)
         .bias_step = bias == NULL ? 0 : bias->stride[0],
     };
     return (int)lg_gemm_run(call->device, &g);
+}
+
+/* g [n, out], x [n, in] -> gweight [out, in], gbias [out] */
+int lg_cpu_linear_backward_weight(const lg_call *call)
+{
+    luge_tensor *g = call->in[0], *gweight = call->out[0];
+    const luge_tensor *x = call->in[1];
+    if (gweight->dtype != LUGE_F32 && gweight->dtype != LUGE_F64) return LG_DECLINED;
+    const lg_gemm product = {
+        .f64 = gweight->dtype == LUGE_F64,
+        .m = gweight->shape.dim[0],
+        .n = gweight->shape.dim[1],
+        .k = g->shape.dim[0],
+        .a = lg_data(g),
+        .b = lg_data(x),
+        .c = lg_data(gweight),
+        .a_row = g->stride[1],
+        .a_column = g->stride[0],
+        .b_row = x->stride[0],
+        .b_column = x->stride[1],
+        .c_row = gweight->stride[0],
+    };
+    const lg_reduce_attrs rows = {.mask = 1};
+    lg_call sum = *call;
+    sum.attrs = &rows;
+    sum.attrs_size = sizeof rows;
+    sum.n_in = sum.n_out = 1;
+    sum.in = &g;
+    sum.out[0] = call->out[1];
+    sum.out[1] = NULL;
+    const int status = lg_cpu_sum(&sum);
+    return status == LUGE_OK ? (int)lg_gemm_run(call->device, &product) : status;
 }

@@ -74,3 +74,4 @@ void lg_count(lg_counter counter) { host->count(counter); }
 bool lg_fault(lg_fault_kind kind) { return host->fault(kind); }
 void lg_fork_guard(pthread_mutex_t *lock) { host->fork_guard(lock); }
 void lg_fork_unguard(pthread_mutex_t *lock) { host->fork_unguard(lock); }
+bool lg_allows_tf32(luge_tf32_uses use) { return host->allows_tf32(use); }

@@ -43,6 +43,7 @@ typedef struct lg_module_host {
     bool (*fault)(lg_fault_kind kind);
     void (*fork_guard)(pthread_mutex_t *lock);
     void (*fork_unguard)(pthread_mutex_t *lock);
+    bool (*allows_tf32)(luge_tf32_uses use);
 } lg_module_host;
 
 #define LG_MODULE_LAYOUT                                                                                      \

@@ -182,6 +182,18 @@ static luge_status linear_backward(lg_grad_call *g)
     return lg_error();
 }
 
+/* The gradients of weight and bias in one go, where both are wanted. */
+static luge_status linear_backward_fused(lg_grad_call *g)
+{
+    if (!g->needs[1] || !g->needs[2]) return linear_backward(g);
+    luge_tensor *gy = g->grad_out[0], *out[2];
+    lg_call_op(&lg_op_linear_backward_weight, 2, (luge_tensor *[]){gy, g->in[0]}, NULL, LG_SITE, out);
+    g->grad_in[1] = out[0];
+    g->grad_in[2] = out[1];
+    if (g->needs[0]) g->grad_in[0] = luge_matmul(gy, g->in[1]);
+    return lg_error();
+}
+
 static double linear_flops(const lg_call *call)
 {
     return 2.0 * (double)call->out[0]->numel * (double)call->in[0]->shape.dim[1];
@@ -197,7 +209,45 @@ const lg_op lg_op_linear = {
     .infer = linear_infer,
     .reference = linear_reference,
     .backward = linear_backward,
+    .backward_fused = linear_backward_fused,
     .flops = linear_flops,
+};
+
+/* g [n, out], x [n, in] -> gweight [out, in], gbias [out] */
+static luge_status linear_backward_weight_infer(lg_call *call)
+{
+    const luge_tensor *g = call->in[0], *x = call->in[1];
+    const luge_shape weight = LUGE_SHAPE(g->shape.dim[1], x->shape.dim[1]), bias = LUGE_SHAPE(g->shape.dim[1]);
+    lg_spec_contiguous(call, 0, x->dtype, &weight);
+    lg_spec_contiguous(call, 1, x->dtype, &bias);
+    return LUGE_OK;
+}
+
+static luge_status linear_backward_weight_reference(const lg_call *call)
+{
+    const luge_tensor *g = call->in[0], *x = call->in[1];
+    luge_tensor *gweight = call->out[0], *gbias = call->out[1];
+    const int64_t n = g->shape.dim[0], out = g->shape.dim[1], in = x->shape.dim[1];
+    for (int64_t i = 0; i < out; ++i) {
+        double bias = 0;
+        for (int64_t l = 0; l < n; ++l) bias += lg_get(g, l * g->stride[0] + i * g->stride[1]);
+        lg_set(gbias, i, bias);
+        for (int64_t j = 0; j < in; ++j) {
+            double sum = 0;
+            for (int64_t l = 0; l < n; ++l)
+                sum += lg_get(g, l * g->stride[0] + i * g->stride[1]) * lg_get(x, l * x->stride[0] + j * x->stride[1]);
+            lg_set(gweight, i * in + j, sum);
+        }
+    }
+    return LUGE_OK;
+}
+
+const lg_op lg_op_linear_backward_weight = {
+    .name = "linear_backward_weight",
+    .n_in = 2,
+    .n_out = 2,
+    .infer = linear_backward_weight_infer,
+    .reference = linear_backward_weight_reference,
 };
 
 luge_tensor *luge_linear(luge_tensor *x, luge_tensor *weight, luge_tensor *bias)

@@ -45,6 +45,20 @@ typedef struct luge_device_counts {
 /** Counts of a device so far; all zero for one that is not usable. Sets no error. */
 LUGE_API luge_device_counts luge_device_get_counts(luge_device device);
 
+/** What may be worked out in TF32: f32 factors are rounded to 10 bits behind the point, their products are
+ *  summed in f32. */
+typedef enum luge_tf32_uses {
+    LUGE_TF32_NOTHING = 0, /**< The default. */
+    LUGE_TF32_MATMUL = 1,  /**< matmul and linear. PyTorch: torch.backends.cuda.matmul.allow_tf32. */
+    LUGE_TF32_CONV = 2     /**< conv2d. PyTorch, where it is on: torch.backends.cudnn.allow_tf32. */
+} luge_tf32_uses;
+/** Lets CUDA devices that can (Ampere and later) use TF32 for f32 tensors, from the next op on, forward and
+ *  backward: several times quicker, and as exact as f16. `uses` are luge_tf32_uses or'ed together; for the
+ *  whole process. On other devices nothing changes. */
+LUGE_API luge_status luge_set_tf32(int uses);
+/** What is set. */
+LUGE_API int luge_tf32(void);
+
 /* ---- memory */
 
 /** The host's memory functions. */
