@@ -10,6 +10,7 @@
 #include "core/fault.h"
 #include "core/tensor.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/ops.h"
 #include "tests/support/train.h"
 
@@ -104,12 +105,13 @@ static void opt_05_infinite_gradients_are_left_alone(void **state)
         assert_true(!isfinite(luge_item(norm)));
         assert_values(p->grad, bad[i], 1);
         for (int again = 0; again < 2; ++again) {
-            assert_int_equal(luge_optim_step(n.optim), LUGE_ERR_NONFINITE);
+            const luge_status stepped = luge_optim_step(n.optim);
+            assert_int_equal(on_cpu() ? stepped : luge_device_sync((luge_device){0}), LUGE_ERR_NONFINITE);
             assert_error(LUGE_ERR_NONFINITE, "luge_optim_step: the norm of the gradients is ");
         }
         assert_values(p, 5, 6);
-        assert_int_equal(luge_sched_step(sched), LUGE_OK); /* stands still */
-        assert_near(luge_optim_lr(n.optim), 1, 0);
+        assert_int_equal(luge_sched_step(sched), LUGE_OK); /* stands still, where the host knows */
+        assert_near(luge_optim_lr(n.optim), on_cpu() ? 1 : 0.5, 0);
         /* Once they are dropped, or clipped anew, all is well. */
         luge_optim_zero_grad(n.optim);
         SET_GRAD(p, 3, 4);

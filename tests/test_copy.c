@@ -11,6 +11,7 @@
 #include "cpu/isa.h"
 #include "ops/attrs.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -26,12 +27,12 @@ static void test_all_halves(void **state)
     enum { ALL = 1 << 16 };
     for (int d = 2; d < 4; ++d) {
         LUGE_SCOPE("halves");
-        luge_tensor *h = luge_empty(LUGE_SHAPE(ALL), &(luge_tensor_options){.dtype = dtypes[d]});
+        luge_tensor *h = on_host(LUGE_SHAPE(ALL), dtypes[d]);
         uint16_t *bits = luge_tensor_data_mut(h, dtypes[d]);
         for (int i = 0; i < ALL; ++i) bits[i] = (uint16_t)i;
-        luge_tensor *f = luge_cast(h, LUGE_F32), *back = luge_cast(f, dtypes[d]);
-        const float *value = luge_tensor_data(f, LUGE_F32);
-        const uint16_t *again = luge_tensor_data(back, dtypes[d]);
+        luge_tensor *f = luge_cast(there(h), LUGE_F32), *back = luge_cast(f, dtypes[d]);
+        const float *value = data_of(f, LUGE_F32);
+        const uint16_t *again = data_of(back, dtypes[d]);
         for (int i = 0; i < ALL; ++i) {
             double exact = lg_load_f64(&bits[i], dtypes[d]);
             if (isnan(exact) ? !isnan(value[i]) : (double)value[i] != exact) fail_msg("%#x is %a", (unsigned)i, (double)value[i]);
@@ -45,7 +46,7 @@ static void test_rounding_to_halves(void **state)
 {
     (void)state;
     enum { COUNT = 1 << 18 };
-    luge_tensor *f = luge_empty(LUGE_SHAPE(COUNT), NULL);
+    luge_tensor *f = on_host(LUGE_SHAPE(COUNT), LUGE_F32);
     float *value = luge_tensor_data_mut(f, LUGE_F32);
     for (uint32_t i = 0; i < COUNT; ++i) {
         static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0x18000, 0x1fff, 0x17fff};
@@ -54,7 +55,7 @@ static void test_rounding_to_halves(void **state)
     }
     for (int d = 2; d < 4; ++d) {
         LUGE_SCOPE("rounding");
-        const uint16_t *got = luge_tensor_data(luge_cast(f, dtypes[d]), dtypes[d]);
+        const uint16_t *got = data_of(luge_cast(there(f), dtypes[d]), dtypes[d]);
         for (int i = 0; i < COUNT; ++i) {
             uint16_t exact = d == 2 ? lg_f32_to_f16(value[i]) : lg_f32_to_bf16(value[i]);
             if (isnan(value[i]) ? !isnan(lg_load_f64(&got[i], dtypes[d])) : got[i] != exact)
@@ -74,13 +75,13 @@ static void test_all_pairs(void **state)
     for (int from = 0; from < DTYPES; ++from)
         for (int to = 0; to < DTYPES; ++to) {
             LUGE_SCOPE("pairs");
-            luge_tensor *x = luge_empty(LUGE_SHAPE(N * REPEAT), &(luge_tensor_options){.dtype = dtypes[from]});
+            luge_tensor *x = on_host(LUGE_SHAPE(N * REPEAT), dtypes[from]);
             char *at = luge_tensor_data_mut(x, dtypes[from]);
             for (int i = 0; i < N * REPEAT; ++i) lg_store_f64(at + (size_t)i * luge_dtype_size(dtypes[from]), dtypes[from], values[i % N]);
             lg_dtype_attrs attrs = {dtypes[to]};
             char what[64];
             snprintf(what, sizeof what, "%s to %s", luge_dtype_name(dtypes[from]), luge_dtype_name(dtypes[to]));
-            check_kernel(&lg_op_cast, LUGE_LIST(x), &attrs, 0, what);
+            check_kernel(&lg_op_cast, LUGE_LIST(there(x)), &attrs, 0, what);
         }
 }
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "cpu/isa.h"
 #include "ops/attrs.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -172,6 +173,7 @@ static void test_layer_norm_NUM_02(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         OP_TEST(test_pooling), OP_TEST(test_max_pool_ties_NUM_07), OP_TEST(test_batch_norm),
         OP_TEST(test_batch_norm_cancellation_NUM_03), OP_TEST(test_layer_norm), OP_TEST(test_layer_norm_NUM_02),

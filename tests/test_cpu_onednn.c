@@ -21,6 +21,7 @@
 #include "ops/call.h"
 #include "tests/support/compare.h"
 #include "tests/support/convolution.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -326,6 +327,7 @@ static void test_forked_child(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         OP_TEST(test_against_reference),       OP_TEST(test_declined),
         OP_TEST(test_declined_layouts),        OP_TEST(test_declined_instruction_set),

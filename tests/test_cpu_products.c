@@ -11,6 +11,7 @@
 #include "cpu/isa.h"
 #include "cpu/onednn.h"
 #include "tests/support/convolution.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -200,6 +201,7 @@ static void test_out_of_memory(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         OP_TEST(test_matmul), OP_TEST(test_matmul_large), OP_TEST(test_matmul_batched),
         OP_TEST(test_matmul_broadcast_and_empty), OP_TEST(test_linear),

@@ -11,6 +11,7 @@
 #include "cpu/isa.h"
 #include "ops/attrs.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 #include <luge/luge.h>
@@ -408,6 +409,7 @@ static void test_binary_AMP_03(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         OP_TEST(test_embedding),
         OP_TEST(test_embedding_backward),

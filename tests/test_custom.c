@@ -8,11 +8,12 @@
 #include <math.h>
 #include "core/tensor.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/live.h"
 
 static luge_tensor *total(luge_tensor *t) { return luge_sum(t, LUGE_ALL_AXES); }
 
-/* ---- softsign: y = x / (k + |x|), by raw pointers, f32 */
+/* ---- softsign: y = x / (k + |x|), by raw pointers, on the host, f32 */
 
 typedef struct softsign_attrs {
     float k;
@@ -21,12 +22,12 @@ typedef struct softsign_attrs {
 static luge_tensor *softsign_forward(const luge_call *call)
 {
     const softsign_attrs *a = call->attrs;
-    luge_tensor *x = luge_contiguous(call->inputs.items[0]), *y = luge_empty_like(x);
+    luge_tensor *x = luge_to(luge_contiguous(call->inputs.items[0]), luge_device_cpu(), NULL), *y = luge_empty_like(x);
     const float *from = luge_tensor_data(x, LUGE_F32);
     float *to = luge_tensor_data_mut(y, LUGE_F32);
     if (from == NULL || to == NULL) return NULL;
     for (int64_t i = 0; i < luge_tensor_numel(x); ++i) to[i] = from[i] / (a->k + fabsf(from[i]));
-    return y;
+    return luge_to(y, (luge_device){0}, NULL);
 }
 
 static void softsign_backward(const luge_call *call, luge_tensor *grad, luge_tensor **grads)

@@ -9,6 +9,8 @@
 #include <luge/luge.h>
 #include <math.h>
 
+#include "core/thread.h"
+#include "tests/support/device.h"
 #include "tests/support/expect.h"
 
 static luge_live_counts baseline;
@@ -24,6 +26,7 @@ static int end(void **state)
 {
     (void)state;
     luge_error_clear();
+    lg_scope_close_all(lg_self()); /* copies that were looked at */
     const luge_live_counts now = luge_live();
     assert_int_equal(now.tensors, baseline.tensors);
     assert_int_equal(now.storages, baseline.storages);
@@ -55,7 +58,7 @@ static void distributions_of_a_samples_numbers(void **state)
     luge_batch b;
     assert_true(luge_loader_next(loader, &b));
     assert_true(luge_is_none(b.target));
-    const double *v = luge_tensor_data(b.input, LUGE_F64);
+    const double *v = data_of(b.input, LUGE_F64);
     double uniform = 0, normal = 0, squares = 0;
     int dice[6] = {0};
     for (int i = 0; i < N; ++i, v += 3) {
@@ -123,7 +126,7 @@ static void tensors_of_every_dtype_come_row_by_row(void **state)
             double got[12], want[6];
             assert_int_equal(luge_to_array(b.input, got, LUGE_F64, b.size * 6), LUGE_OK);
             for (int64_t i = 0; i < b.size; ++i, ++n) {
-                const int64_t row = (int64_t)((const float *)luge_tensor_data(b.target, LUGE_F32))[i];
+                const int64_t row = (int64_t)((const float *)data_of(b.target, LUGE_F32))[i];
                 assert_int_equal(luge_to_array(luge_select(rows, 0, row), want, LUGE_F64, 6), LUGE_OK);
                 for (int k = 0; k < 6; ++k) assert_true(got[6 * i + k] == want[k]);
             }
@@ -143,7 +146,7 @@ static void tensors_of_other_layouts_and_from_graphs(void **state)
     assert_true(luge_loader_next(loader, &b));
     assert_false(luge_tensor_requires_grad(b.input));
     const float want[] = {0, 3, 1, 4, 2, 5};
-    const float *got = luge_tensor_data(b.input, LUGE_F32);
+    const float *got = data_of(b.input, LUGE_F32);
     for (int i = 0; i < 6; ++i) assert_true(got[i] == want[i]);
     luge_loader_destroy(loader);
 

@@ -8,6 +8,7 @@
 
 #include "core/rng.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/ops.h"
 
 /* Element i in row-major order is decided by number i of the thread's stream, whatever the layout. */
@@ -185,7 +186,7 @@ static void test_embedding_wrong_inputs(void **state)
     (void)state;
     LUGE_SCOPE("test");
     luge_tensor *w = luge_zeros(LUGE_SHAPE(3, 2), NULL);
-    assert_refused(luge_embedding(w, LABELS(0, 3)), LUGE_ERR_ARGUMENT,
+    assert_refused(noticed(luge_embedding(w, LABELS(0, 3))), LUGE_ERR_ARGUMENT,
                    "embedding: index 3 at position 1 is not in [0, 3)");
     assert_refused(luge_embedding(w, LABELS(-1)), LUGE_ERR_ARGUMENT, "embedding: index -1 at position 0");
     assert_refused(luge_embedding(NULL, LABELS(0)), LUGE_ERR_ARGUMENT, "embedding: input 0 is NULL");

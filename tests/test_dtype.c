@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/rng.h"
+#include "tests/support/device.h"
 #include <luge/luge.h>
 
 static uint32_t bits(float f)
@@ -292,6 +293,7 @@ static void test_integers(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_and_sizes),
         cmocka_unit_test(test_promotion_is_pytorchs),

@@ -11,6 +11,7 @@
 #include "cpu/isa.h"
 #include "ops/attrs.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -56,12 +57,11 @@ static void check_accuracy(const char *name, unary_fn fn, exact_fn exact, double
 {
     enum { STEP = 6007, COUNT = (int)(0x100000000u / STEP) + 1 };
     LUGE_SCOPE("accuracy");
-    luge_tensor *x = luge_empty(LUGE_SHAPE(COUNT), NULL);
+    luge_tensor *x = on_host(LUGE_SHAPE(COUNT), LUGE_F32);
     float *in = luge_tensor_data_mut(x, LUGE_F32);
     assert_non_null(in);
     for (int i = 0; i < COUNT; ++i) in[i] = with_bits((uint32_t)i * STEP);
-    const float *out = luge_tensor_data(fn(x), LUGE_F32);
-    assert_non_null(out);
+    const float *out = data_of(fn(there(x)), LUGE_F32);
     for (int i = 0; i < COUNT; ++i) {
         if (in[i] < low) continue;
         double error = error_of(out[i], exact((double)in[i]));
@@ -90,7 +90,7 @@ static void test_pow_is_accurate(void **state)
 {
     (void)state;
     enum { COUNT = 1 << 20 };
-    luge_tensor *x = luge_empty(LUGE_SHAPE(COUNT), NULL), *y = luge_empty(LUGE_SHAPE(COUNT), NULL);
+    luge_tensor *x = on_host(LUGE_SHAPE(COUNT), LUGE_F32), *y = on_host(LUGE_SHAPE(COUNT), LUGE_F32);
     float *a = luge_tensor_data_mut(x, LUGE_F32), *b = luge_tensor_data_mut(y, LUGE_F32);
     for (uint32_t i = 0; i < COUNT; ++i) {
         lg_philox r = lg_philox_block(1, 2, i);
@@ -99,8 +99,7 @@ static void test_pow_is_accurate(void **state)
         b[i] = any ? with_bits(r.v[2]) : ldexpf(lg_uniform_f32(r.v[2]) - 0.5f, (int)(r.v[3] % 16) - 6);
         if (i % 4 == 1) b[i] = rintf(b[i]);
     }
-    const float *z = luge_tensor_data(luge_pow(x, y), LUGE_F32);
-    assert_non_null(z);
+    const float *z = data_of(luge_pow(there(x), there(y)), LUGE_F32);
     for (int i = 0; i < COUNT; ++i) {
         double error = error_of(z[i], pow((double)a[i], (double)b[i]));
         if (!(error <= 1)) fail_msg("pow(%a, %a) is %a, %g last places off", (double)a[i], (double)b[i], (double)z[i], error);
@@ -116,9 +115,9 @@ static void test_pow_at_special_numbers(void **state)
                                      -8388607, 33554434, (double)INFINITY, -(double)INFINITY};
     enum { N = sizeof special / sizeof *special };
     luge_tensor *all = luge_from_values(LUGE_SHAPE(N), special, N);
-    const float *z = luge_tensor_data(luge_pow(luge_unsqueeze(all, 1), all), LUGE_F32);
+    const float *z = data_of(luge_pow(luge_unsqueeze(all, 1), all), LUGE_F32);
     for (int i = 0; i < N; ++i) {
-        const float *s = luge_tensor_data(luge_pow_scalar(all, special[i]), LUGE_F32);
+        const float *s = data_of(luge_pow_scalar(all, special[i]), LUGE_F32);
         for (int j = 0; j < N; ++j) {
             float exact = powf((float)special[i], (float)special[j]), back = powf((float)special[j], (float)special[i]);
             bool same = (isnan(exact) && isnan(z[i * N + j])) || (z[i * N + j] == exact && !signbit(z[i * N + j]) == !signbit(exact));

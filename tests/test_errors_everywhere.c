@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/alloc.h"
 #include "core/thread.h"
 #include "data/dataset.h"
 #include "tests/support/live.h"
@@ -26,6 +27,7 @@ enum { MAX_SEEN = 48 };
 /* Made anew for each call. */
 static struct world {
     luge_tensor *a, *b, *c;               /* [2, 3]: a leaf with a gradient, two without a graph */
+    luge_tensor *host;                    /* [2, 3] on the host */
     luge_tensor *leaf64;                  /* [2] f64 */
     luge_tensor *square;                  /* [3, 3] */
     luge_tensor *pair;                    /* [2, 2] */
@@ -114,6 +116,7 @@ static void make_tensors(void)
     w.a = luge_requires_grad_(LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6));
     w.b = LUGE_TENSOR(LUGE_SHAPE(2, 3), 0.3, 1, 2, 0.5, 4, 1);
     w.c = LUGE_TENSOR(LUGE_SHAPE(2, 3), 2, 1, 0.5, 2, 1, 3);
+    w.host = luge_to(w.b, luge_device_cpu(), NULL);
     w.leaf64 = luge_rand(LUGE_SHAPE(2), &leaf64);
     w.square = luge_randn(LUGE_SHAPE(3, 3), &leaf);
     w.pair = luge_randn(LUGE_SHAPE(2, 2), NULL);
@@ -131,7 +134,8 @@ static void make_tensors(void)
     w.loss = luge_mean(luge_square(w.a), LUGE_ALL_AXES);
     luge_assign(&w.slot, w.c);
     luge_tensor *const all[] = {w.a,    w.b,    w.c,   w.leaf64, w.square, w.pair,    w.row,  w.three, w.four,
-                                w.five, w.six, w.image, w.kernel, w.indices, w.mask, w.one, w.loss};
+                                w.five, w.six, w.image, w.kernel, w.indices, w.mask, w.one, w.loss,
+                                w.host};
     memcpy(w.seen, all, sizeof all);
     w.n_seen = sizeof all / sizeof all[0];
 }
@@ -214,7 +218,16 @@ static uint64_t mix_tensor(uint64_t hash, const luge_tensor *t)
     hash = MIX(hash, t->hooks);
     hash = MIX(hash, t->storage);
     hash = mix(hash, t->shape.dim, sizeof t->shape.dim);
-    return mix(hash, t->storage->data, t->storage->bytes);
+    void *elements;
+    const lg_storage *s = t->storage;
+    if (lg_on_host(s->device)) return mix(hash, s->data, s->bytes);
+    const int64_t size = (int64_t)s->bytes;
+    const luge_tensor whole = {
+        .storage = t->storage, .dtype = LUGE_U8, .shape = LUGE_SHAPE(size), .stride = {1}, .numel = size};
+    const void *bytes = lg_host_elements(&whole, &elements);
+    hash = bytes != NULL ? mix(hash, bytes, s->bytes) : hash;
+    lg_free(elements);
+    return hash;
 }
 
 static uint64_t state_of_world(void)

@@ -17,6 +17,8 @@
 
 #include "core/fault.h"
 #include "core/memory.h"
+#include "core/thread.h"
+#include "tests/support/device.h"
 #include "tests/support/expect.h"
 
 static char dir[] = "/tmp/luge-test-idx-XXXXXX";
@@ -49,6 +51,7 @@ static int end(void **state)
     lg_fault_set(LG_FAULT_FILE, 0);
     lg_fault_set(LG_FAULT_DEVICE, 0);
     luge_error_clear();
+    lg_scope_close_all(lg_self()); /* copies that were looked at */
     const luge_live_counts now = luge_live();
     assert_int_equal(now.tensors, baseline.tensors);
     assert_int_equal(now.storages, baseline.storages);
@@ -345,9 +348,9 @@ static void check_set(luge_part part, uint32_t n, int64_t size)
     assert_int_equal(luge_tensor_size(b.input, 1), 1);
     const double m = 4.0 * n;
     const double mean = (m + 1) / 2, deviation = sqrt((m * m - 1) / 12);
-    const float *v = luge_tensor_data(b.input, LUGE_F32);
+    const float *v = data_of(b.input, LUGE_F32);
     for (int i = 0; i < 8; ++i) assert_near(v[i], (i + 1 - mean) / deviation, 1e-6);
-    const int64_t *label = luge_tensor_data(b.target, LUGE_I64);
+    const int64_t *label = data_of(b.target, LUGE_I64);
     assert_int_equal(label[0], 1);
     assert_int_equal(label[1], 2);
     luge_loader_destroy(loader);
@@ -437,7 +440,7 @@ static void the_real_mnist(void **state)
     luge_batch b;
     assert_true(luge_loader_next(loader, &b));
     assert_int_equal(b.size, 60000);
-    const float *v = luge_tensor_data(b.input, LUGE_F32);
+    const float *v = data_of(b.input, LUGE_F32);
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < luge_tensor_numel(b.input); ++i) {
         sum += (double)v[i];
@@ -449,7 +452,7 @@ static void the_real_mnist(void **state)
     /* background is -mean / std of the published 0.1307 and 0.3081 */
     assert_near(v[0], -0.1306604763 / 0.3081078038, 1e-6);
     const int first[] = {5, 0, 4, 1, 9, 2, 1, 3, 1, 4};
-    const int64_t *label = luge_tensor_data(b.target, LUGE_I64);
+    const int64_t *label = data_of(b.target, LUGE_I64);
     for (int i = 0; i < 10; ++i) assert_int_equal(label[i], first[i]);
     luge_loader_destroy(loader);
 }

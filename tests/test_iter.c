@@ -7,6 +7,7 @@
 
 #include "core/iter.h"
 #include "core/rng.h"
+#include "tests/support/device.h"
 #include <luge/luge.h>
 
 /* A tensor of which only the geometry counts. */
@@ -229,6 +230,7 @@ static void test_NUM_11_offsets_over_2_31(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_layout_is_flat), cmocka_unit_test(test_scalars_stay_flat),
         cmocka_unit_test(test_nothing_to_walk),     cmocka_unit_test(test_slices_and_broadcasts),

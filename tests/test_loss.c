@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/ops.h"
 
 #define CE(...) (&(luge_cross_entropy_options){__VA_ARGS__})
@@ -146,10 +147,10 @@ static void test_NUM_05_label_out_of_range(void **state)
                                        "target 9223372036854775807 at"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
         luge_tensor *t = LABELS(7, wrong[i]);
-        if (luge_cross_entropy(x, t, NULL) != NULL) fail_msg("label %lld was taken", (long long)wrong[i]);
+        if (noticed(luge_cross_entropy(x, t, NULL)) != NULL) fail_msg("label %lld was taken", (long long)wrong[i]);
         assert_refused(NULL, LUGE_ERR_ARGUMENT, text[i]);
     }
-    luge_cross_entropy(x, luge_reshape(LABELS(8, 0), LUGE_SHAPE(2)), NULL);
+    noticed(luge_cross_entropy(x, luge_reshape(LABELS(8, 0), LUGE_SHAPE(2)), NULL));
     assert_refused(NULL, LUGE_ERR_ARGUMENT, "cross_entropy: target 8 at position 0 is not in [0, 8)");
     /* and goes on working */
     assert_near(luge_item(luge_cross_entropy(x, LABELS(7, 0), NULL)), log(8), 1e-6);

@@ -13,6 +13,7 @@
 #include "core/fault.h"
 #include "core/memory.h"
 #include "core/thread.h"
+#include "tests/support/device.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -539,6 +540,7 @@ static void threads_share_an_allocator(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         TEST(blocks_are_aligned_and_whole),
         TEST(freed_blocks_are_used_again),

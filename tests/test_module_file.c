@@ -17,6 +17,7 @@
 #include "core/fault.h"
 #include "core/tensor.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/folder.h"
 #include "tests/support/ops.h"
 
@@ -419,6 +420,7 @@ static void save_for_ever(const char *path)
 static void sav_01_killed_saves_leave_a_whole_file(void **state)
 {
     (void)state;
+    cpu_only(); /* children train */
     LUGE_SCOPE("t");
     const char *path = in_folder("f");
     luge_module *m = luge_nn_linear(64, 64, NULL);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "nn/pattern.h"
+#include "tests/support/device.h"
 #include "tests/support/live.h"
 
 static void check(const char *pattern, const char *name, int rank, bool should)
@@ -115,6 +116,7 @@ static void many_stars_take_no_time(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(plain_names_match_themselves, live_begin, live_end),
         cmocka_unit_test_setup_teardown(null_is_all, live_begin, live_end),

@@ -19,6 +19,7 @@
 #include "core/process.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include "tests/support/device.h"
 
 static int end(void **state)
 {
@@ -458,6 +459,7 @@ static void emb_01_locks_are_free_in_a_child(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         TEST(version_is_the_projects),
         TEST(host_memory_is_counted),

@@ -11,6 +11,7 @@
 #include "ops/attrs.h"
 #include "ops/compose.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
@@ -138,7 +139,7 @@ static void test_randint(void **state)
     (void)state;
     enum { N = 600000 };
     luge_tensor *t = luge_randint(-2, 4, LUGE_SHAPE(N));
-    const int64_t *v = luge_tensor_data(t, LUGE_I64);
+    const int64_t *v = data_of(t, LUGE_I64);
     int count[6] = {0};
     for (int i = 0; i < N; ++i) {
         assert_true(v[i] >= -2 && v[i] < 4);
@@ -156,7 +157,7 @@ static void test_randperm(void **state)
 {
     (void)state;
     for (int64_t n = 0; n < 3000; n = n * 3 + 1) {
-        const int64_t *v = luge_tensor_data(luge_randperm(n), LUGE_I64);
+        const int64_t *v = data_of(luge_randperm(n), LUGE_I64);
         char seen[3000] = {0};
         for (int64_t i = 0; i < n; ++i) {
             assert_true(v[i] >= 0 && v[i] < n && !seen[v[i]]);
@@ -166,7 +167,7 @@ static void test_randperm(void **state)
     int at_front[5] = {0};
     for (int i = 0; i < 5000; ++i) {
         LUGE_SCOPE("draw");
-        ++at_front[*(const int64_t *)luge_tensor_data(luge_randperm(5), LUGE_I64)];
+        ++at_front[*(const int64_t *)data_of(luge_randperm(5), LUGE_I64)];
     }
     for (int i = 0; i < 5; ++i) assert_near(at_front[i], 1000, 130);
     assert_refused(luge_randperm(-1), LUGE_ERR_SHAPE, "");

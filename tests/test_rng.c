@@ -10,6 +10,7 @@
 
 #include "core/rng.h"
 #include "core/thread.h"
+#include "tests/support/device.h"
 
 /* The known answers that Random123 publishes for philox4x32 with 10 rounds. */
 static void philox_known_answers(void **state)
@@ -103,6 +104,7 @@ static void threads_start_at_seed_zero(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),         cmocka_unit_test(num_12_uniform_is_below_one),
         cmocka_unit_test(taking_reserves_whole_blocks), cmocka_unit_test(seeding_changes_nothing_while_an_error_stands),

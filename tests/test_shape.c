@@ -8,6 +8,7 @@
 
 #include "core/rng.h"
 #include "core/shape.h"
+#include "tests/support/device.h"
 #include <luge/luge.h>
 
 #define STRIDES(...) ((const int64_t[LUGE_MAX_RANK]){__VA_ARGS__})
@@ -316,6 +317,7 @@ static void test_axes(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numel),
         cmocka_unit_test(test_NUM_11_sizes_over_2_31),

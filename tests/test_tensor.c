@@ -9,6 +9,7 @@
 
 #include "core/fault.h"
 #include "core/thread.h"
+#include "tests/support/device.h"
 #include <luge/luge.h>
 
 /* The address sanitizer ends the process on sizes that malloc only refuses, unless told not to. */
@@ -71,7 +72,7 @@ static void test_empty(void **state)
     assert_int_equal(luge_tensor_stride(t, 0), 12);
     assert_int_equal(luge_tensor_numel(t), 24);
     assert_int_equal(luge_tensor_dtype(t), LUGE_F16);
-    assert_int_equal(luge_tensor_device(t).kind, luge_device_cpu().kind);
+    assert_int_equal(luge_tensor_device(t).kind, lg_device_default().kind);
     assert_true(luge_tensor_requires_grad(t));
     assert_true(luge_tensor_is_contiguous(t));
     assert_int_equal(luge_tensor_version(t), 0);
@@ -131,6 +132,7 @@ static void test_nothing_is_made_while_an_error_stands(void **state)
 static void test_reading_works_while_an_error_stands(void **state)
 {
     (void)state;
+    cpu_only();
     luge_tensor *t = LUGE_TENSOR(LUGE_SHAPE(2), 1, 2), *one = LUGE_TENSOR(LUGE_SCALAR, 7);
     t->grad = luge_retain(one);
     luge_fail(LUGE_ERR_IO, "disk on fire");
@@ -157,7 +159,7 @@ static void test_from_array(void **state)
 
     const unsigned char flags[3] = {0, 1, 200};
     luge_tensor *b = luge_from_array(flags, LUGE_BOOL, LUGE_SHAPE(3));
-    assert_memory_equal(luge_tensor_data(b, LUGE_BOOL), ((unsigned char[]){0, 1, 1}), 3);
+    assert_memory_equal(data_of(b, LUGE_BOOL), ((unsigned char[]){0, 1, 1}), 3);
 
     assert_non_null(luge_from_array(NULL, LUGE_F32, LUGE_SHAPE(0, 3)));
     assert_null(luge_from_array(NULL, LUGE_F32, LUGE_SHAPE(2, 3)));
@@ -170,7 +172,7 @@ static void test_from_values(void **state)
 {
     (void)state;
     luge_tensor *t = LUGE_TENSOR(LUGE_SHAPE(2, 2), 0.1, 1e300, -2, 3);
-    const float *data = luge_tensor_data(t, LUGE_F32);
+    const float *data = data_of(t, LUGE_F32);
     assert_true(data[0] == 0.1f && isinf(data[1]) && data[2] == -2 && data[3] == 3);
     assert_true(luge_item(LUGE_TENSOR(LUGE_SCALAR, 4)) == 4);
     assert_null(LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3));
@@ -210,6 +212,7 @@ static void test_empty_like(void **state)
 static void test_tensors_without_elements(void **state)
 {
     (void)state;
+    cpu_only();
     luge_tensor *t = luge_empty(LUGE_SHAPE(3, 0), NULL);
     assert_non_null(t);
     assert_null(t->storage->data);
@@ -230,6 +233,7 @@ static void test_tensors_without_elements(void **state)
 static void test_views_share_and_outlive(void **state)
 {
     (void)state;
+    cpu_only();
     const luge_scope inner = luge_scope_enter("inner");
     luge_tensor *t = LUGE_TENSOR(LUGE_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
     const int64_t storages = lg_live_storages();
@@ -352,7 +356,7 @@ static void test_none(void **state)
     assert_ptr_equal(luge_retain(LUGE_NONE), LUGE_NONE);
     assert_int_equal(luge_tensor_numel(LUGE_NONE), 0);
     assert_int_equal(luge_tensor_shape(LUGE_NONE).rank, 0);
-    assert_int_equal(luge_tensor_device(LUGE_NONE).kind, luge_device_cpu().kind);
+    assert_int_equal(luge_tensor_device(LUGE_NONE).kind, lg_device_default().kind);
     assert_true(luge_is_none(luge_tensor_grad(LUGE_NONE)));
     assert_true(luge_ok());
     assert_true(isnan(luge_item(LUGE_NONE)));
@@ -372,7 +376,7 @@ static void test_NULL(void **state)
     assert_int_equal(luge_tensor_stride(NULL, 0), 0);
     assert_int_equal(luge_tensor_numel(NULL), 0);
     assert_int_equal(luge_tensor_dtype(NULL), LUGE_F32);
-    assert_int_equal(luge_tensor_device(NULL).kind, luge_device_cpu().kind);
+    assert_int_equal(luge_tensor_device(NULL).kind, lg_device_default().kind);
     assert_false(luge_tensor_requires_grad(NULL));
     assert_false(luge_tensor_is_contiguous(NULL));
     assert_int_equal(luge_tensor_version(NULL), 0);
@@ -425,7 +429,7 @@ static void test_item(void **state)
     expect_error(LUGE_ERR_SHAPE, "[2, 3]");
     for (int d = 0; d < LG_DTYPE_COUNT; ++d) {
         luge_tensor *one = luge_empty(LUGE_SCALAR, &(luge_tensor_options){.dtype = (luge_dtype)d});
-        lg_store_f64(lg_data(one), (luge_dtype)d, 1);
+        luge_fill_(one, 1);
         assert_true(luge_item(one) == 1);
     }
 }
@@ -482,6 +486,7 @@ static void test_to_array_refuses(void **state)
 static void test_raw_pointers(void **state)
 {
     (void)state;
+    cpu_only();
     luge_tensor *t = LUGE_TENSOR(LUGE_SHAPE(2, 2), 1, 2, 3, 4);
     luge_tensor *row = view(t, LUGE_SHAPE(2), STRIDES(1), 2);
     assert_true(((const float *)luge_tensor_data(row, LUGE_F32))[0] == 3);
@@ -499,6 +504,7 @@ static void test_raw_pointers(void **state)
 static void test_to_the_same_device(void **state)
 {
     (void)state;
+    cpu_only();
     luge_tensor *t = luge_empty(LUGE_SHAPE(2), &(luge_tensor_options){.requires_grad = true});
     assert_ptr_equal(luge_to(t, luge_device_cpu(), NULL), t);
     assert_ptr_equal(luge_to(t, (luge_device){0}, &(luge_to_options){.non_blocking = true}), t);

@@ -10,16 +10,17 @@
 
 #include "core/fault.h"
 #include "core/tensor.h"
+#include "tests/support/device.h"
 #include <luge/luge.h>
 
 static luge_tensor *array_of(luge_dtype dtype, luge_shape shape, const double *values)
 {
-    luge_tensor *t = luge_empty(shape, &(luge_tensor_options){.dtype = dtype});
+    luge_tensor *t = on_host(shape, dtype);
     char *at = luge_tensor_data_mut(t, dtype);
     for (int64_t i = 0; i < luge_tensor_numel(t); ++i) {
         lg_store_f64(at + (size_t)i * luge_dtype_size(dtype), dtype, values == NULL ? (double)i : values[i]);
     }
-    return t;
+    return there(t);
 }
 
 static void test_nested_lists(void **state)
@@ -123,10 +124,10 @@ static void test_no_shape_makes_a_long_text(void **state)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         LUGE_SCOPE("test");
-        luge_tensor *t = luge_empty(shapes[i], &(luge_tensor_options){.dtype = LUGE_F32});
+        luge_tensor *t = on_host(shapes[i], LUGE_F32);
         float *data = luge_tensor_data_mut(t, LUGE_F32);
         for (int64_t k = 0; k < luge_tensor_numel(t); ++k) data[k] = -1.23456e-20f;
-        const char *text = luge_text(t);
+        const char *text = luge_text(there(t));
         assert_true(strlen(text) > 10 && strlen(text) < 16000);
         int depth = 0;
         for (const char *c = text; *c != '\0'; ++c) depth += (*c == '[') - (*c == ']');

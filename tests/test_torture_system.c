@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cpu/onednn.h"
+#include "tests/support/device.h"
 
 #ifdef __has_feature
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -256,6 +257,7 @@ static int end(void **state)
 
 int main(void)
 {
+    CPU_ONLY();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_request_fails),
         cmocka_unit_test(all_requests_fail_from_one_on),

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "io/safetensors.h"
+#include "tests/support/device.h"
 
 struct golden {
     lg_safetensors *file;
@@ -35,7 +36,7 @@ luge_tensor *golden_get(golden *g, const char *format, ...)
     vsnprintf(key, sizeof key, format, args);
     va_end(args);
     const int i = lg_safetensors_find(g->file, key);
-    return i < 0 ? NULL : lg_borrow(lg_safetensors_read(g->file, i));
+    return i < 0 ? NULL : there(lg_borrow(lg_safetensors_read(g->file, i)));
 }
 
 void golden_each(golden *g, const char *prefix, void (*visit)(const char *key, void *user), void *user)
@@ -48,7 +49,7 @@ void golden_each(golden *g, const char *prefix, void (*visit)(const char *key, v
 
 luge_tensor *golden_hashed(luge_shape shape, int64_t seed, double scale)
 {
-    luge_tensor *t = luge_empty(shape, &(luge_tensor_options){.dtype = LUGE_F64});
+    luge_tensor *t = on_host(shape, LUGE_F64);
     double *v = luge_tensor_data_mut(t, LUGE_F64);
     assert_non_null(v);
     for (int64_t i = 0; i < luge_tensor_numel(t); ++i) {
@@ -58,5 +59,5 @@ luge_tensor *golden_hashed(luge_shape shape, int64_t seed, double scale)
         z = z ^ (z >> 16);
         v[i] = ((double)(z >> 8) / 16777216.0 * 2 - 1) * scale;
     }
-    return t;
+    return there(t);
 }

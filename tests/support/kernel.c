@@ -9,6 +9,7 @@
 #include "core/thread.h"
 #include "ops/call.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 
 enum { GUARD = 64, GUARD_BYTE = 0xA5 };
 
@@ -27,16 +28,16 @@ static luge_tensor *guarded(lg_device *device, const lg_spec *s, luge_tensor **w
     const luge_shape bytes = LUGE_SHAPE((numel + 2 * GUARD) * size);
     *whole = lg_borrow(lg_tensor_create(device, LUGE_U8, &bytes, NULL));
     assert_ok();
-    memset(lg_data(*whole), GUARD_BYTE, (size_t)bytes.dim[0]);
+    luge_fill_(*whole, GUARD_BYTE);
     luge_tensor *out = lg_borrow(lg_tensor_view(*whole, &s->shape, s->stride, GUARD));
     assert_ok();
     out->dtype = s->dtype;
     return out;
 }
 
-static void check_guards(const luge_tensor *whole, const luge_tensor *out, const char *what)
+static void check_guards(luge_tensor *whole, const luge_tensor *out, const char *what)
 {
-    const unsigned char *bytes = lg_data(whole);
+    const unsigned char *bytes = data_of(whole, LUGE_U8);
     const size_t guard = GUARD * lg_element_size(out), size = (size_t)whole->numel;
     for (size_t i = 0; i < guard; ++i)
         if (bytes[i] != GUARD_BYTE || bytes[size - 1 - i] != GUARD_BYTE) fail_msg("%s: writes beside its result", what);
@@ -89,15 +90,24 @@ static void compare(const hand_call *h, const hand_call *to, double bound, const
     }
 }
 
+/* The same inputs where reference kernels run. */
+static luge_list on_the_host(luge_list in, luge_tensor *host[LG_MAX_IN])
+{
+    for (int i = 0; i < in.count; ++i)
+        host[i] = lg_is_none(in.items[i]) ? in.items[i] : luge_to(in.items[i], luge_device_cpu(), NULL);
+    assert_ok();
+    return (luge_list){host, in.count};
+}
+
 void check_kernel(const lg_op *op, luge_list in, const void *attrs, double bound, const char *what)
 {
     luge_scope scope = luge_scope_enter("check_kernel");
     hand_call reference, first, again;
-    luge_tensor *before[LG_MAX_IN] = {NULL};
+    luge_tensor *before[LG_MAX_IN] = {NULL}, *host[LG_MAX_IN];
     for (int i = 0; i < in.count; ++i)
         if (!lg_is_none(in.items[i])) before[i] = luge_clone(in.items[i]);
 
-    prepare(&reference, op, in, attrs);
+    prepare(&reference, op, on_the_host(in, host), attrs);
     assert_int_equal(op->reference(&reference.call), LUGE_OK);
     for (int threads = 0; threads <= 3; ++threads) {
         assert_int_equal(luge_set_num_threads(threads == 0 ? 2 : threads), LUGE_OK);

@@ -1,4 +1,4 @@
-/* A CPU kernel against the reference kernel of its op. */
+/* A kernel against the reference kernel of its op, which runs on the host. */
 #ifndef LG_TESTS_KERNEL_H
 #define LG_TESTS_KERNEL_H
 

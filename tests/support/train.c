@@ -9,7 +9,7 @@ void set_grad(luge_tensor *leaf, luge_tensor *grad)
     leaf->grad = NULL;
     if (grad == NULL) return;
     LUGE_SCOPE("grad");
-    leaf->grad = luge_retain(grad->dtype == leaf->dtype ? grad : luge_cast(grad, leaf->dtype));
+    leaf->grad = luge_retain(luge_to(luge_cast(grad, leaf->dtype), leaf->storage->device->id, NULL));
 }
 
 double at(luge_tensor *t, int64_t i)
