@@ -3,10 +3,12 @@
  * brought there for each call, which is counted as a pack, and their gradient back. */
 #include <string.h>
 #include "core/alloc.h"
+#include "core/process.h"
 #include "core/services.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_conv.h"
 #include "cuda/dnn.h"
+#include "cuda/keep.h"
 #include "ops/attrs.h"
 
 /* ---- plans, under the device's lock */
@@ -14,13 +16,14 @@
 enum { PLANS = 512 };
 
 typedef struct kept_plan {
+    uint64_t used;
     lg_dnn_conv conv;
     lg_dnn_plan plan;
-    uint64_t used; /* when; 0: the place is free */
 } kept_plan;
 
 typedef struct plan_cache {
     cudnnBackendDescriptor_t card;
+    cudaStream_t stream; /* the handle's */
     uint64_t now;
     kept_plan kept[PLANS];
 } plan_cache;
@@ -32,7 +35,6 @@ static luge_status open_dnn(lg_cuda_device *d)
         d->dnn = NULL;
         return lg_error();
     }
-    if (lg_cudnn_check(d, cudnnSetStream(d->dnn, d->stream), "cuDNN's stream") != LUGE_OK) return lg_error();
     plan_cache *cache = lg_private_resize(NULL, sizeof *cache);
     if (cache == NULL) return lg_fail(LUGE_ERR_OUT_OF_MEMORY, "conv2d: out of host memory");
     memset(cache, 0, sizeof *cache);
@@ -55,34 +57,18 @@ void lg_cuda_conv_close(lg_cuda_device *d)
     d->dnn = NULL;
 }
 
-/* The place of a geometry, or the one to use for it: free, or not used for longest. The search begins where
- * the key's sum points and looks at a few places, so it is short and the table need not be kept in order. */
-static kept_plan *place_of(plan_cache *cache, const lg_dnn_conv *conv)
-{
-    enum { LOOKS = 16 };
-    uint64_t sum = 0xcbf29ce484222325u;
-    const unsigned char *byte = (const unsigned char *)conv;
-    for (size_t i = 0; i < sizeof *conv; ++i) sum = (sum ^ byte[i]) * 0x100000001b3u;
-    kept_plan *oldest = &cache->kept[sum % PLANS];
-    for (unsigned i = 0; i < LOOKS; ++i) {
-        kept_plan *k = &cache->kept[(sum + i) % PLANS];
-        if (k->used != 0 && memcmp(&k->conv, conv, sizeof *conv) == 0) return k;
-        if (k->used < oldest->used) oldest = k;
-    }
-    return oldest;
-}
-
 /* The plan for a geometry; its plan->plan is NULL where cuDNN has none. NULL with the error set. */
 static const lg_dnn_plan *plan_of(lg_cuda_device *d, const lg_dnn_conv *conv)
 {
     if (open_dnn(d) != LUGE_OK) return NULL;
     plan_cache *cache = d->plans;
-    kept_plan *k = place_of(cache, conv);
-    if (k->used == 0 || memcmp(&k->conv, conv, sizeof *conv) != 0) {
+    bool found;
+    kept_plan *k = lg_keep_find(cache->kept, PLANS, sizeof *k, conv, sizeof *conv, &found);
+    if (!found) {
         lg_dnn_plan plan;
         if (lg_cudnn_check(d, lg_dnn_plan_make(cache->card, conv, &plan), "planning a convolution") != LUGE_OK) return NULL;
         lg_dnn_plan_free(&k->plan);
-        *k = (kept_plan){*conv, plan, 0};
+        *k = (kept_plan){0, *conv, plan};
     }
     k->used = ++cache->now;
     return &k->plan;
@@ -138,6 +124,7 @@ static conv_work work_of(const lg_call *call, lg_dnn_kind kind, const luge_tenso
                                  .r = weight[2], .s = weight[3], .kg = weight[0] / a->groups, .ho = out[2], .wo = out[3]};
     memset(&work.conv, 0, sizeof work.conv);
     work.conv.kind = (int32_t)kind;
+    work.conv.tf32 = x->dtype == LUGE_F32 && lg_allows_tf32(LUGE_TF32_CONV);
     for (int i = 0; i < 4; ++i) {
         work.conv.x[i] = in[i];
         work.conv.w[i] = work.weight[i] = weight[i];
@@ -183,6 +170,11 @@ static luge_status move_weight(conv_work *c, const int64_t dense[4], void *own, 
 static luge_status execute(conv_work *c, const lg_dnn_plan *plan, void *w)
 {
     const size_t bytes = (size_t)plan->workspace;
+    plan_cache *cache = c->d->plans;
+    if (cache->stream != c->d->stream) { /* luge_cuda_set_stream may have changed it */
+        if (lg_cudnn_check(c->d, cudnnSetStream(c->d->dnn, c->d->stream), "cuDNN's stream") != LUGE_OK) return lg_error();
+        cache->stream = c->d->stream;
+    }
     void *workspace = bytes > 0 ? lg_cuda_scratch(c->device, bytes) : NULL;
     if (bytes > 0 && workspace == NULL) return lg_error();
     const luge_status status =
