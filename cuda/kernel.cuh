@@ -103,6 +103,7 @@ __device__ __forceinline__ int64_t lg_offset(const lg_geometry &g, int operand, 
 {
     if (g.flat) return i * g.stride[operand][0];
     int64_t offset = 0;
+#pragma unroll 1
     for (int axis = 0; axis < g.rank; ++axis) {
         const int64_t next = i / g.size[axis];
         offset += (i - next * g.size[axis]) * g.stride[operand][axis];
