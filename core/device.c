@@ -195,8 +195,10 @@ void lg_device_close_all(void)
         if (!atomic_exchange(&d->opened, 0) || atomic_load(&d->forked)) continue;
         d->backend->drain(d);
         lg_memory_destroy(d->pinned);
-        lg_memory_destroy(d->uploads);
-        if (d->hooks.alloc == NULL) lg_memory_trim(d->memory);
+        if (d->hooks.alloc == NULL) { /* what the user's functions need may be gone */
+            lg_memory_destroy(d->uploads);
+            lg_memory_trim(d->memory);
+        }
         d->backend->close(d);
     }
     lg_cuda_forget();
@@ -299,6 +301,15 @@ luge_device_counts luge_device_get_counts(luge_device device)
     lg_device *d = ask_device(device, &why);
     if (d != NULL && d->backend->counts != NULL && atomic_load(&d->opened)) d->backend->counts(d, &counts);
     return counts;
+}
+
+luge_status luge_cuda_set_stream(int index, void *stream)
+{
+    if (!lg_ok()) return lg_error();
+    lg_device *d = lg_device_get(luge_device_cuda(index));
+    if (d == NULL) return lg_error();
+    if (d->backend->set_stream == NULL) return lg_fail(LUGE_ERR_UNSUPPORTED, "luge_cuda_set_stream: not on this device");
+    return d->backend->set_stream(d, stream);
 }
 
 luge_status luge_device_sync(luge_device device)

@@ -66,6 +66,8 @@ typedef struct lg_backend {
     void *(*mark)(lg_device *device);
     bool (*reached)(lg_device *device, void *mark);
     void (*unmark)(lg_device *device, void *mark);
+    /* LUGE_OK, or the error that says why nothing works on the device any more. */
+    luge_status (*check)(lg_device *device);
     luge_status (*set_stream)(lg_device *device, void *stream);
     void (*counts)(lg_device *device, luge_device_counts *counts);  /* fills in what it counts */
 } lg_backend;

@@ -321,9 +321,10 @@ static void give_segment(lg_memory *m, void *memory, size_t size)
     lg_device *d = m->device;
     if (m->holds && m->on_host)
         d->backend->host_free(d, memory, size);
-    else if (d->hooks.alloc != NULL && !m->on_host)
+    else if (d->hooks.alloc != NULL && !m->on_host) {
+        if (d->backend->drain != NULL) d->backend->drain(d); /* as the driver's own does */
         d->hooks.free(memory, size, d->hooks.user);
-    else
+    } else
         d->backend->free(d, memory, size);
 }
 
@@ -408,6 +409,16 @@ static void trim(lg_memory *m)
     }
 }
 
+/* The device's other allocator of the same memory, unless another thread is in it. */
+static void trim_sibling(lg_memory *m)
+{
+    const lg_device *d = m->device;
+    lg_memory *sibling = m == d->memory ? d->uploads : m == d->uploads ? d->memory : NULL;
+    if (sibling == NULL || pthread_mutex_trylock(&sibling->lock) != 0) return;
+    trim(sibling);
+    pthread_mutex_unlock(&sibling->lock);
+}
+
 /* A new segment with room for `size`: of the usual size if there is that much, also after the cache
  * was given back, else just large enough. */
 static block *segment_for(lg_memory *m, bool large, size_t size)
@@ -417,6 +428,7 @@ static block *segment_for(lg_memory *m, bool large, size_t size)
     block *b = new_segment(m, large, usual);
     if (b != NULL) return b;
     trim(m);
+    trim_sibling(m);
     b = new_segment(m, large, usual);
     return b != NULL || usual == size ? b : new_segment(m, large, size);
 }
@@ -468,6 +480,8 @@ static block *serve(lg_memory *m, size_t bytes)
 
 static void *fail(const lg_memory *m, size_t bytes, const luge_memory_stats *s)
 {
+    const lg_backend *backend = m->device->backend;
+    if (backend->check != NULL && backend->check(m->device) != LUGE_OK) return NULL;
     const char *op = lg_self()->op;
     char limit[48] = "there is no limit";
     if (s->limit > 0) snprintf(limit, sizeof limit, "the limit is %lld", (long long)s->limit);

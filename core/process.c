@@ -111,8 +111,50 @@ bool lg_allows_tf32(luge_tf32_uses use)
 
 luge_memory_stats luge_memory_get_stats(luge_device device)
 {
-    if (!luge_device_usable(device)) return (luge_memory_stats){0};
-    return lg_memory_stats(lg_device_get(device)->memory);
+    const lg_device *d = luge_device_usable(device) ? lg_device_get(device) : NULL;
+    if (d == NULL) return (luge_memory_stats){0};
+    luge_memory_stats s = lg_memory_stats(d->memory);
+    if (d->uploads == NULL) return s;
+    const luge_memory_stats more = lg_memory_stats(d->uploads);
+    s.allocated_bytes += more.allocated_bytes;
+    s.allocated_peak += more.allocated_peak; /* at most: they need not be of the same time */
+    s.reserved_bytes += more.reserved_bytes;
+    s.reserved_peak += more.reserved_peak;
+    s.allocations += more.allocations;
+    s.system_allocations += more.system_allocations;
+    s.failures += more.failures;
+    s.live_tensors += more.live_tensors;
+    return s;
+}
+
+/* Gives all that is cached back; false if something is in use. */
+static bool is_unused(lg_device *d)
+{
+    lg_memory *const all[] = {d->memory, d->uploads};
+    for (int i = 0; i < 2; ++i) {
+        if (all[i] == NULL) continue;
+        lg_memory_trim(all[i]);
+        if (lg_memory_stats(all[i]).reserved_bytes != 0) return false;
+    }
+    return true;
+}
+
+luge_status luge_set_device_allocator(luge_device device, const luge_allocator *allocator)
+{
+    static const char what[] = "luge_set_device_allocator";
+    if (!lg_ok()) return lg_self()->error;
+    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
+        return lg_fail(LUGE_ERR_ARGUMENT, "%s: both alloc and free must be given", what);
+    if (allocator != NULL && !lg_check_reserved(allocator->reserved, 4, "luge_allocator")) return lg_self()->error;
+    lg_device *d = lg_device_get(device);
+    if (d == NULL) return lg_self()->error;
+    if (lg_on_host(d))
+        return lg_fail(LUGE_ERR_ARGUMENT, "%s: the CPU's memory is the host's: luge_set_allocator replaces that", what);
+    if (!is_unused(d))
+        return lg_fail(LUGE_ERR_STATE, "%s: %lld bytes of the device are in use: release its tensors first", what,
+                       (long long)lg_memory_stats(d->memory).allocated_bytes);
+    d->hooks = allocator != NULL ? *allocator : (luge_allocator){0};
+    return LUGE_OK;
 }
 
 luge_status luge_memory_reset_peak(luge_device device)
@@ -121,13 +163,16 @@ luge_status luge_memory_reset_peak(luge_device device)
     lg_device *d = lg_device_get(device);
     if (d == NULL) return lg_self()->error;
     lg_memory_reset_peak(d->memory);
+    if (d->uploads != NULL) lg_memory_reset_peak(d->uploads);
     return LUGE_OK;
 }
 
 luge_status luge_memory_empty_cache(luge_device device)
 {
     lg_device *d = lg_device_get(device);
-    if (d != NULL) lg_memory_trim(d->memory);
+    lg_memory *const all[] = {d != NULL ? d->memory : NULL, d != NULL ? d->uploads : NULL, d != NULL ? d->pinned : NULL};
+    for (int i = 0; i < 3; ++i)
+        if (all[i] != NULL) lg_memory_trim(all[i]);
     return lg_self()->error;
 }
 
@@ -150,8 +195,9 @@ static double mebibytes(int64_t bytes)
 const char *luge_memory_report(luge_device device)
 {
     if (!luge_device_usable(device)) return luge_device_why_not(device);
-    lg_device *d = lg_device_get(device);
-    luge_memory_stats s = lg_memory_stats(d->memory);
+    const lg_device *d = lg_device_get(device);
+    if (d == NULL) return luge_error_text();
+    luge_memory_stats s = luge_memory_get_stats(device);
     char limit[32] = "none";
     if (s.limit > 0) snprintf(limit, sizeof limit, "%.1f MiB", mebibytes(s.limit));
     return lg_borrow_text("memory of %s:%d        now          peak\n"

@@ -227,6 +227,11 @@ static luge_status from_host(lg_device *device, void *to, const void *from, size
     return lg_cuda_check(d, code, "copying to the device");
 }
 
+static luge_status check(lg_device *device)
+{
+    return lg_cuda_enter(device) != NULL ? LUGE_OK : lg_error();
+}
+
 /* ---- the user's stream */
 
 static luge_status set_stream(lg_device *device, void *stream)
@@ -308,6 +313,7 @@ const lg_backend *lg_cuda_table(void)
         .mark = mark,
         .reached = reached,
         .unmark = unmark,
+        .check = check,
         .set_stream = set_stream,
         .counts = counts,
     };

@@ -248,6 +248,51 @@ static void test_gradients_move_too(void **state)
     assert_int_equal(luge_tensor_version(target), 2);
 }
 
+/* ---- the user's memory for a device */
+
+static int taken, given;
+
+static void *user_alloc(size_t bytes, size_t alignment, void *user)
+{
+    assert_ptr_equal(user, &taken);
+    assert_true(alignment >= 256 && bytes >= 1 << 20);
+    ++taken;
+    return lg_system_alloc(bytes, alignment);
+}
+static void user_free(void *memory, size_t bytes, void *user)
+{
+    assert_ptr_equal(user, &taken);
+    ++given;
+    lg_system_free(memory, bytes);
+}
+
+static void test_memory_from_the_user(void **state)
+{
+    (void)state;
+    const luge_device gpu = luge_device_cuda(1);
+    luge_allocator allocator = {.alloc = user_alloc, .free = user_free, .user = &taken};
+    {
+        LUGE_SCOPE("in use");
+        luge_empty(LUGE_SHAPE(3), &(luge_tensor_options){.device = gpu});
+        assert_int_equal(luge_set_device_allocator(gpu, &allocator), LUGE_ERR_STATE);
+        expect_error(LUGE_ERR_STATE, "12 bytes of the device are in use");
+    }
+    assert_int_equal(luge_set_device_allocator(gpu, &(luge_allocator){.alloc = user_alloc}), LUGE_ERR_ARGUMENT);
+    expect_error(LUGE_ERR_ARGUMENT, "both");
+    assert_int_equal(luge_set_device_allocator(gpu, &allocator), LUGE_OK);
+    {
+        LUGE_SCOPE("test");
+        for (int i = 0; i < 5; ++i) luge_empty(LUGE_SHAPE(1000), &(luge_tensor_options){.device = gpu});
+        assert_string_equal(luge_text(luge_to(LUGE_TENSOR(LUGE_SHAPE(2), 1, 2), gpu, NULL)), "[1, 2]");
+    }
+    assert_int_equal(taken, 1);
+    assert_int_equal(given, 0);
+    assert_int_equal(luge_set_device_allocator(gpu, NULL), LUGE_OK);
+    assert_int_equal(given, 1);
+    assert_int_equal(luge_cuda_set_stream(1, NULL), LUGE_ERR_UNSUPPORTED);
+    expect_error(LUGE_ERR_UNSUPPORTED, "luge_cuda_set_stream");
+}
+
 static void test_nothing_is_left(void **state)
 {
     (void)state;
@@ -270,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_reading_from_a_device),
         cmocka_unit_test(test_moving),
         cmocka_unit_test(test_gradients_move_too),
+        cmocka_unit_test(test_memory_from_the_user),
         cmocka_unit_test(test_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,11 @@ LUGE_API luge_status luge_set_default_device(luge_device device);
 /** Waits until all work queued on `device` is done, and reports what it found wrong. */
 LUGE_API luge_status luge_device_sync(luge_device device);
 
+/** Queues the work of a CUDA device on `stream`, a cudaStream_t of that device which the caller owns and does
+ *  not destroy while it is in use; NULL: on Luge's own again, which is what it starts with. What is queued by
+ *  now comes first. Not while other threads use Luge. PyTorch: torch.cuda.set_stream(ExternalStream). */
+LUGE_API luge_status luge_cuda_set_stream(int index, void *stream);
+
 /** What a device and the host have exchanged since the device was first used. All zero for the CPU.
  *  A training step that has come into its stride waits for nothing and takes no memory from the driver. */
 typedef struct luge_device_counts {
@@ -76,6 +81,13 @@ typedef struct luge_allocator {
  *  LUGE_ERR_STATE while Luge holds any tensor or object. Not while other threads use Luge. When the
  *  library is unloaded or the process exits, `allocator` is not called any more. */
 LUGE_API luge_status luge_set_allocator(const luge_allocator *allocator);
+
+/** Takes the memory of `device`, a GPU, from `allocator` (copied; NULL: from the driver again): for programs
+ *  that share a GPU with another library's cache. alloc must give memory of that device; blocks are large and
+ *  are kept until luge_memory_empty_cache or until memory is short. LUGE_ERR_STATE while tensors are on the
+ *  device. Not while other threads use Luge. When the library is unloaded or the process exits, `allocator` is
+ *  not called any more. PyTorch: CUDAPluggableAllocator. */
+LUGE_API luge_status luge_set_device_allocator(luge_device device, const luge_allocator *allocator);
 
 /** What a device's memory is used for; bytes. PyTorch: torch.cuda.memory_stats. */
 typedef struct luge_memory_stats {
