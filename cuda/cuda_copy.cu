@@ -1,6 +1,7 @@
 /* Copies between layouts, conversions between dtypes, fills. No FLOPs: an element is read and written once.
  * Launched by cuda_copy.c. */
 #include "cuda/cuda_copy.h"
+#include "cuda/convert.cuh"
 #include "cuda/kernel.cuh"
 
 enum { THREADS = LG_BLOCK_MAX, TILE = 32 };
@@ -83,33 +84,11 @@ cudaError_t lg_cuda_launch_fill(int element, const lg_geometry *g, void *to, uns
     return cudaSuccess;
 }
 
-/* ---- conversions, as core/dtype.h says: floats become integers by cutting towards zero, limited, NaN to 0 */
-
-template <class I, class F> __device__ __forceinline__ I cut(F v)
-{
-    constexpr bool is_signed = std::is_signed<I>::value;
-    constexpr I high = is_signed ? I((1ull << (8 * sizeof(I) - 1)) - 1) : I(~I(0));
-    constexpr I low = is_signed ? I(-high - 1) : I(0);
-    if (!(v == v)) return 0;
-    if (v <= static_cast<F>(low)) return low;
-    return v >= static_cast<F>(high) ? high : static_cast<I>(v); /* a limit that F cannot hold is rounded up */
-}
-
-template <class To, class V> struct converter {
-    __device__ static To of(V v)
-    {
-        if constexpr (std::is_same<To, lg_bool>::value)
-            return lg_bool{static_cast<unsigned char>(v != V(0))};
-        else if constexpr (std::is_integral<To>::value && std::is_floating_point<V>::value)
-            return cut<To>(v);
-        else
-            return lg_store<To>(static_cast<lg_real<To>>(v));
-    }
-};
+/* ---- conversions */
 
 template <class To, class From> __device__ __forceinline__ To converted(const void *from, int64_t at)
 {
-    return converter<To, lg_real<From>>::of(lg_load(static_cast<const From *>(from)[at]));
+    return lg_converter<To, lg_real<From>>::of(lg_load(static_cast<const From *>(from)[at]));
 }
 
 /* One kernel for each target: what it reads is a branch that all threads take alike. */
@@ -138,7 +117,7 @@ template <class To, class From> __global__ void convert_dense(int64_t fours, To 
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < fours; i += (int64_t)gridDim.x * blockDim.x) {
         const from_pack in = reinterpret_cast<const from_pack *>(from)[i];
         to_pack out;
-        for (int k = 0; k < 4; ++k) out.v[k] = converter<To, lg_real<From>>::of(lg_load(in.v[k]));
+        for (int k = 0; k < 4; ++k) out.v[k] = lg_converter<To, lg_real<From>>::of(lg_load(in.v[k]));
         reinterpret_cast<to_pack *>(to)[i] = out;
     }
 }
