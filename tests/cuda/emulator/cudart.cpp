@@ -95,6 +95,7 @@ cudaError_t allocate(void **memory, size_t bytes, int of_device)
     const block *b = make_block(bytes, of_device);
     if (b == nullptr) return cudaErrorMemoryAllocation;
     *memory = b->base;
+    if (of_device >= 0) count_peak();
     return cudaSuccess;
 }
 

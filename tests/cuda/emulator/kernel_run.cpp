@@ -404,8 +404,6 @@ void start_once()
 {
     if (run.shared != nullptr) return;
     run.by = order_from_environment();
-    void *frame;
-    backtrace(&frame, 1); /* loads what it needs, which a signal handler must not do */
     map_shared();
 }
 

@@ -3,6 +3,7 @@
  * and failures on demand (emulator.h). */
 #include "tests/cuda/emulator/runtime.h"
 
+#include <execinfo.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -104,6 +105,8 @@ void start_once()
     if (started) return;
     started = true;
     read_environment();
+    void *frame;
+    backtrace(&frame, 1); /* loads what fail() needs, since a signal handler must not */
     pthread_atfork(nullptr, nullptr, [] {
         forked = true;
         locked.clear();
@@ -271,6 +274,19 @@ cudaError_t last_error(bool take)
 
 void count(const char *name, long by) { counts[name] += by; }
 
+long device_bytes()
+{
+    size_t bytes = 0;
+    for (int i = 0; i < MAX_DEVICES; ++i) bytes += bytes_of(i);
+    return static_cast<long>(bytes);
+}
+
+void count_peak()
+{
+    long &peak = counts["device bytes peak"];
+    if (device_bytes() > peak) peak = device_bytes();
+}
+
 cudaStream_t check_stream(cudaStream_t stream)
 {
     if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
@@ -395,11 +411,7 @@ long lg_emulator_count(const char *what)
 {
     control now;
     if (strcmp(what, "pending") == 0) return pending();
-    if (strcmp(what, "device bytes") == 0) {
-        size_t bytes = 0;
-        for (int i = 0; i < MAX_DEVICES; ++i) bytes += bytes_of(i);
-        return static_cast<long>(bytes);
-    }
+    if (strcmp(what, "device bytes") == 0) return device_bytes();
     const auto entry = counts.find(what);
     return entry == counts.end() ? 0 : entry->second;
 }

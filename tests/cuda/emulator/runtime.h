@@ -121,6 +121,8 @@ cudaError_t last_error(bool take);
 
 /* Counts something for lg_emulator_count; `name` is kept. */
 void count(const char *name, long by);
+/* Notes how much device memory there is. */
+void count_peak();
 
 /* While it lives, what runs is the program's as far as TSan knows. */
 struct as_program {
