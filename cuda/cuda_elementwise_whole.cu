@@ -1,7 +1,10 @@
 /* Elementwise kernels of integers, which wrap around, and of bool. */
 #include "cuda/map.cuh"
+/* Formulas ask whether x < 0, which u8 never is. */
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 186 /* formulas ask whether x < 0, which u8 never is */
+#pragma nv_diag_suppress 186
+#else
+#pragma GCC diagnostic ignored "-Wtype-limits"
 #endif
 #define LG_WHOLE
 #define real int64_t
