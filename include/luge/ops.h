@@ -181,7 +181,7 @@ typedef struct luge_loss_options {
 
 /** -log softmax(logits)[target]: logits [N, classes] or [N, classes, ...], target i64 or i32 [N] or
  *  [N, ...]. A label outside [0, classes) that is not ignore_index is LUGE_ERR_ARGUMENT, with its
- *  value and place. PyTorch: cross_entropy. */
+ *  value and place; on a GPU when the host next waits for it. PyTorch: cross_entropy. */
 LUGE_API luge_tensor *luge_cross_entropy(luge_tensor *logits, luge_tensor *target,
                                          const luge_cross_entropy_options *options);
 /** Binary cross entropy of sigmoid(logits), in the form that does not overflow; same shapes. PyTorch:
@@ -198,7 +198,7 @@ LUGE_API luge_tensor *luge_accuracy(luge_tensor *logits, luge_tensor *target);
  *  the input itself. PyTorch: dropout. */
 LUGE_API luge_tensor *luge_dropout(luge_tensor *a, double p, bool training);
 /** Rows of weight [count, dim] at indices (i64 or i32, any shape) -> [..., dim]. An index out of range
- *  is LUGE_ERR_ARGUMENT. PyTorch: embedding. */
+ *  is LUGE_ERR_ARGUMENT, on a GPU when the host next waits for it. PyTorch: embedding. */
 LUGE_API luge_tensor *luge_embedding(luge_tensor *weight, luge_tensor *indices);
 
 /* ---- shapes: views share memory with their input */

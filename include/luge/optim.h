@@ -64,7 +64,8 @@ LUGE_API luge_status luge_optim_set_state(luge_optim *optim, const char *param, 
 
 /** Scales all gradients so that their joint 2-norm is at most `max_norm` (> 0). A norm that is not
  *  finite leaves them alone; steps then report LUGE_ERR_NONFINITE and change nothing, until the
- *  gradients are dropped or clipped anew.
+ *  gradients are dropped or clipped anew. A GPU's steps change nothing either, but report it only when
+ *  the host next waits for the GPU (luge_item, luge_device_sync).
  *  @return the norm before clipping, an f64 scalar on the device */
 LUGE_API luge_tensor *luge_clip_grad_norm(luge_optim *optim, double max_norm);
 /** Clamps every gradient element to [-limit, limit]. limit > 0. */
@@ -98,7 +99,8 @@ LUGE_API luge_sched *luge_cosine_lr_create(luge_optim *optim, int64_t steps, con
 LUGE_API luge_sched *luge_warmup_lr_create(luge_optim *optim, int64_t warmup);
 /** One cycle up to the base rate and down again, by cosines. PyTorch: OneCycleLR. */
 LUGE_API luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const luge_one_cycle_options *options);
-/** Moves on by one step; stands still if the optimizer's last step was skipped. */
+/** Moves on by one step; stands still if the optimizer's last step was skipped, where the host knows that
+ *  without waiting: not for a GPU. */
 LUGE_API luge_status luge_sched_step(luge_sched *sched);
 /** The factor at step `step` (>= 0), for plots and tests; NaN for NULL. */
 LUGE_API double luge_sched_factor(const luge_sched *sched, int64_t step);
