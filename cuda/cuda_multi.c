@@ -1,19 +1,20 @@
 /* One pass over many tensors: the steps of optimizers, the norm of gradients, clipping. Tensors of one dtype
- * go into a table, and a launch takes as many as fit into its parameters. An optimizer's step is one launch
- * for the coefficients, which also counts the steps, and one for each such table. */
+ * go into a table, and a launch takes as many as fit into its parameters. An optimizer's step is a launch for
+ * each such table, and one to count it; it asks for no memory. */
 #include "cuda/cuda_multi.h"
 
+#include <string.h>
 #include "core/multi.h"
 #include "cuda/cuda.h"
 
 /* Kernel parameters may take 4096 bytes on every card and driver. */
-_Static_assert(sizeof(lg_multi_pass) <= 4080 && sizeof(lg_multi_steps) <= 4080, "tables lie in kernel parameters");
+_Static_assert(sizeof(lg_multi_pass) <= 4080 && sizeof(lg_multi_counts) <= 4080, "tables lie in kernel parameters");
 
 typedef struct multi {
     const lg_multi *work;
     lg_device *device;
     lg_cuda_device *d;
-    void *room;      /* steps: coefficients of every item; NORM: sums of every block */
+    double *partial; /* NORM: sums of every block */
     int64_t blocks;  /* launched so far */
     lg_multi_pass pass;
 } multi;
@@ -56,9 +57,10 @@ static luge_status flush(multi *m)
 {
     lg_multi_pass *p = &m->pass;
     if (p->count == 0) return LUGE_OK;
-    p->partial = (double *)m->room + 3 * m->blocks;
+    if (m->partial != NULL) p->partial = m->partial + 3 * m->blocks;
     m->blocks += p->blocks;
     const cudaError_t code = lg_cuda_launch_multi_pass(p, m->d->stream);
+    memset(p->tensor, 0, (size_t)p->count * sizeof p->tensor[0]);
     p->count = 0;
     p->blocks = 0;
     return lg_cuda_check(m->d, code, "a pass over many tensors");
@@ -73,7 +75,8 @@ static luge_status add(multi *m, int i, void *grad)
     lg_multi_tensor *t = &p->tensor[p->count++];
     *t = (lg_multi_tensor){.param = data_of(item->param), .grad = grad,
                            .state = {data_of(item->state[0]), data_of(item->state[1])},
-                           .count = item->grad->numel, .first_block = p->blocks, .rates = i};
+                           .steps = data_of(item->step), .lr_scale = item->lr_scale,
+                           .weight_decay = item->weight_decay, .count = item->grad->numel, .first_block = p->blocks};
     const uintptr_t all = (uintptr_t)t->param | (uintptr_t)grad | (uintptr_t)t->state[0] | (uintptr_t)t->state[1];
     t->packed = all % 16 == 0;
     p->blocks += blocks_of(t->count);
@@ -131,24 +134,15 @@ static luge_status run_items(multi *m)
     return LUGE_OK;
 }
 
-/* ---- steps */
-
-static luge_status prepare_rates(multi *m)
+static luge_status count_steps(const multi *m)
 {
-    const lg_multi *w = m->work;
-    lg_multi_steps s = {.rule = m->pass.rule, .decoupled = w->kind == LG_MULTI_ADAMW, .nesterov = w->nesterov,
-                        .momentum = w->momentum, .dampening = w->dampening, .beta1 = w->beta1, .beta2 = w->beta2,
-                        .eps = w->eps, .lr = data_of(w->lr), .norm = data_of(w->norm), .trouble = m->d->trouble};
-    for (int i = 0; i < w->count; i += s.count) {
-        s.count = w->count - i < LG_MULTI_STEPS ? w->count - i : LG_MULTI_STEPS;
-        s.rates = (char *)m->room + (size_t)i * LG_MULTI_RATES_BYTES;
-        for (int k = 0; k < s.count; ++k) {
-            const lg_multi_item *item = &w->item[i + k];
-            s.step[k] = (lg_multi_step){.steps = lg_data(item->step), .lr_scale = item->lr_scale,
-                                        .weight_decay = item->weight_decay, .wide = item->grad->dtype == LUGE_F64};
-        }
-        if (lg_cuda_check(m->d, lg_cuda_launch_multi_rates(&s, m->d->stream), "coefficients of a step") != LUGE_OK)
+    lg_multi_counts c = {.norm = data_of(m->work->norm), .trouble = m->d->trouble};
+    for (int i = 0; i < m->work->count; ++i) {
+        c.steps[c.count++] = lg_data(m->work->item[i].step);
+        if (c.count < LG_MULTI_STEPS && i + 1 < m->work->count) continue;
+        if (lg_cuda_check(m->d, lg_cuda_launch_multi_count(&c, m->d->stream), "counting steps") != LUGE_OK)
             return lg_error();
+        c.count = 0;
     }
     return LUGE_OK;
 }
@@ -172,43 +166,41 @@ static luge_status reserve_copy(const multi *m)
     return LUGE_OK;
 }
 
-/* Bytes for the coefficients of every item, or for the sums of every block. */
-static size_t room_of(const lg_multi *work)
+/* The norm of all gradients, in two launches. */
+static luge_status run_norm(multi *m)
 {
-    if (is_step(work->kind)) return (size_t)work->count * LG_MULTI_RATES_BYTES;
-    if (work->kind != LG_MULTI_NORM) return 0;
     int64_t blocks = 0;
-    for (int i = 0; i < work->count; ++i) blocks += blocks_of(work->item[i].grad->numel);
-    return (size_t)blocks * 3 * sizeof(double);
-}
-
-static luge_status run(multi *m)
-{
-    if (reserve_copy(m) != LUGE_OK) return lg_error();
-    if (is_step(m->work->kind) && prepare_rates(m) != LUGE_OK) return lg_error();
-    if (run_items(m) != LUGE_OK || m->work->kind != LG_MULTI_NORM) return lg_error();
-    return lg_cuda_check(
-        m->d, lg_cuda_launch_multi_norm(m->room, m->blocks, lg_data(m->work->norm), m->d->stream), "a norm");
+    for (int i = 0; i < m->work->count; ++i) blocks += blocks_of(m->work->item[i].grad->numel);
+    const size_t bytes = (size_t)blocks * 3 * sizeof(double);
+    m->partial = lg_cuda_scratch(m->device, bytes);
+    if (m->partial == NULL) return lg_error();
+    luge_status status = reserve_copy(m);
+    if (status == LUGE_OK) status = run_items(m);
+    if (status == LUGE_OK)
+        status = lg_cuda_check(
+            m->d, lg_cuda_launch_multi_norm(m->partial, m->blocks, lg_data(m->work->norm), m->d->stream), "a norm");
+    lg_cuda_scratch_free(m->device, m->partial, bytes);
+    return status;
 }
 
 luge_status lg_cuda_multi(lg_device *device, const lg_multi *work)
 {
-    multi m; /* the table is written before it is read */
-    m.work = work;
-    m.device = device;
-    m.d = lg_cuda_enter(device);
+    multi m = {.work = work, .device = device, .d = lg_cuda_enter(device)};
     if (m.d == NULL) return lg_error();
-    const size_t bytes = room_of(work);
-    m.room = lg_cuda_scratch(device, bytes);
-    if (m.room == NULL) return lg_error();
-    m.blocks = 0;
-    m.pass.rule = rule_of(work);
-    m.pass.count = 0;
-    m.pass.blocks = 0;
-    m.pass.rates = m.room;
-    m.pass.norm = data_of(work->norm);
-    m.pass.limit = work->limit;
-    const luge_status status = run(&m);
-    lg_cuda_scratch_free(device, m.room, bytes);
-    return status;
+    lg_multi_pass *p = &m.pass;
+    p->rule = rule_of(work);
+    p->lr = data_of(work->lr);
+    p->norm = data_of(work->norm);
+    p->limit = work->limit;
+    p->limit_f32 = (float)work->limit;
+    p->momentum = work->momentum;
+    p->dampening = work->dampening;
+    p->beta1 = work->beta1;
+    p->beta2 = work->beta2;
+    p->eps = work->eps;
+    p->decoupled = work->kind == LG_MULTI_ADAMW;
+    p->nesterov = work->nesterov;
+    if (work->kind == LG_MULTI_NORM) return run_norm(&m);
+    if (reserve_copy(&m) != LUGE_OK || run_items(&m) != LUGE_OK) return lg_error();
+    return is_step(work->kind) ? count_steps(&m) : LUGE_OK;
 }

@@ -21,50 +21,7 @@
 
 enum { THREADS = LG_BLOCK_MAX };
 
-/* ---- coefficients: lg_update in the type that computes, and whether there is a step at all */
-
-template <class R> struct alignas(16) rates {
-    R lr, decay, shrink, momentum, fresh, rate1, keep2, rate2, step_size, root_scale, eps;
-    int nesterov, skip;
-};
-static_assert(sizeof(rates<double>) == LG_MULTI_RATES_BYTES && sizeof(rates<float>) <= LG_MULTI_RATES_BYTES,
-              "what the host makes room for");
-
-template <class R> __device__ __forceinline__ void set_rates(void *to, const lg_update &u, bool skip)
-{
-    *static_cast<rates<R> *>(to) =
-        rates<R>{static_cast<R>(u.lr), static_cast<R>(u.decay), static_cast<R>(u.shrink), static_cast<R>(u.momentum),
-                 static_cast<R>(u.fresh), static_cast<R>(u.rate1), static_cast<R>(u.keep2), static_cast<R>(u.rate2),
-                 static_cast<R>(u.step_size), static_cast<R>(u.root_scale), static_cast<R>(u.eps), u.nesterov, skip};
-}
-
 __device__ __forceinline__ bool is_finite(double v) { return v - v == 0; }
-
-/* A thread a tensor, which alone reads and counts its steps. In f64, as the learning rate is: a few hundred
- * FLOPs and 150 bytes a tensor. */
-__global__ void multi_rates(lg_multi_steps s)
-{
-    const int i = (int)threadIdx.x;
-    if (i >= s.count) return;
-    const lg_multi_step &t = s.step[i];
-    const bool skip = s.norm != nullptr && !is_finite(*s.norm);
-    const double lr = *s.lr * t.lr_scale, steps = *t.steps;
-    const lg_update u = s.rule == LG_RULE_ADAM
-                            ? lg_adam_update(lr, t.weight_decay, s.decoupled != 0, s.beta1, s.beta2, s.eps, steps)
-                            : lg_sgd_update(lr, t.weight_decay, s.momentum, s.dampening, s.nesterov != 0, steps);
-    char *to = static_cast<char *>(s.rates) + i * LG_MULTI_RATES_BYTES;
-    if (t.wide)
-        set_rates<double>(to, u, skip);
-    else
-        set_rates<float>(to, u, skip);
-    if (!skip) *t.steps += 1.0f;
-    if (skip && i == 0) lg_note_trouble(s.trouble, LG_TROUBLE_NORM, __double_as_longlong(*s.norm), 0, 0);
-}
-
-extern "C" cudaError_t lg_cuda_launch_multi_rates(const lg_multi_steps *steps, cudaStream_t stream)
-{
-    return LG_LAUNCH(multi_rates, dim3(1), dim3(LG_MULTI_STEPS), 0, stream, *steps);
-}
 
 /* ---- which tensor, and which of its elements */
 
@@ -99,6 +56,25 @@ template <class T, class F> __device__ __forceinline__ void each_element(const l
 template <class T, int N> struct alignas(16) lanes { T v[N]; };
 
 /* ---- steps */
+
+/* lg_update in the type that computes. */
+template <class R> struct rates {
+    R lr, decay, shrink, momentum, fresh, rate1, keep2, rate2, step_size, root_scale, eps;
+    int nesterov, skip;
+};
+
+/* Of all elements of a tensor: one thread of the block works them out, in f64 as the learning rate is. */
+template <class R, int RULE> __device__ __forceinline__ rates<R> rates_of(const lg_multi_pass &p, const lg_multi_tensor &t)
+{
+    const double lr = *p.lr * t.lr_scale, steps = *t.steps;
+    const lg_update u = RULE == LG_RULE_ADAM
+                            ? lg_adam_update(lr, t.weight_decay, p.decoupled != 0, p.beta1, p.beta2, p.eps, steps)
+                            : lg_sgd_update(lr, t.weight_decay, p.momentum, p.dampening, p.nesterov != 0, steps);
+    return rates<R>{static_cast<R>(u.lr), static_cast<R>(u.decay), static_cast<R>(u.shrink), static_cast<R>(u.momentum),
+                    static_cast<R>(u.fresh), static_cast<R>(u.rate1), static_cast<R>(u.keep2), static_cast<R>(u.rate2),
+                    static_cast<R>(u.step_size), static_cast<R>(u.root_scale), static_cast<R>(u.eps), u.nesterov,
+                    p.norm != nullptr && !is_finite(*p.norm)};
+}
 
 template <class T, int RULE> struct step {
     using R = lg_real<T>;
@@ -143,19 +119,41 @@ template <class T, int RULE> struct step {
     }
 };
 
-/* Bytes an element of f32, and FLOPs: SGD 12 and 4, with momentum 20 and 7, Adam 28 and 15. */
+/* Bytes an element of f32, and FLOPs: SGD 12 and 4, with momentum 20 and 7, Adam 28 and 15. Once a block some
+ * hundred FLOPs of f64, while other blocks go on. */
 template <class T, int RULE> __global__ void multi_step(lg_multi_pass p)
 {
     using R = lg_real<T>;
+    LG_SHARED(rates<R>, shared, [1]);
     const lg_multi_tensor &t = tensor_of(p);
-    const void *at = static_cast<const char *>(p.rates) + (int64_t)t.rates * LG_MULTI_RATES_BYTES;
+    if (threadIdx.x == 0) shared[0] = rates_of<R, RULE>(p, t);
+    __syncthreads();
     step<T, RULE> f = {static_cast<T *>(t.param), static_cast<const T *>(t.grad), static_cast<R *>(t.state[0]),
-                       static_cast<R *>(t.state[1]), *static_cast<const rates<R> *>(at)};
+                       static_cast<R *>(t.state[1]), shared[0]};
     if (f.u.skip) return;
     each_element<T>(t, f);
 }
 
+/* A thread a tensor, when all blocks have read the counts. 8 bytes and 1 FLOP each. */
+__global__ void multi_count(lg_multi_counts c)
+{
+    const int i = (int)threadIdx.x;
+    if (i >= c.count) return;
+    if (c.norm == nullptr || is_finite(*c.norm))
+        *c.steps[i] += 1.0f;
+    else if (i == 0)
+        lg_note_trouble(c.trouble, LG_TROUBLE_NORM, __double_as_longlong(*c.norm), 0, 0);
+}
+
+extern "C" cudaError_t lg_cuda_launch_multi_count(const lg_multi_counts *counts, cudaStream_t stream)
+{
+    return LG_LAUNCH(multi_count, dim3(1), dim3(LG_MULTI_STEPS), 0, stream, *counts);
+}
+
 /* ---- clipping */
+
+__device__ __forceinline__ float limit_of(const lg_multi_pass &p, float) { return p.limit_f32; }
+__device__ __forceinline__ double limit_of(const lg_multi_pass &p, double) { return p.limit; }
 
 template <class T> struct clamp {
     T *g;
@@ -176,10 +174,10 @@ template <class T> struct clamp {
 };
 
 /* Twice the element's bytes, 2 FLOPs. */
-template <class T> __global__ void multi_clamp(lg_multi_pass p, lg_real<T> limit)
+template <class T> __global__ void multi_clamp(lg_multi_pass p)
 {
     const lg_multi_tensor &t = tensor_of(p);
-    clamp<T> f = {static_cast<T *>(t.grad), limit};
+    clamp<T> f = {static_cast<T *>(t.grad), limit_of(p, lg_real<T>())};
     each_element<T>(t, f);
 }
 
@@ -295,8 +293,7 @@ template <class T> static cudaError_t launch(const lg_multi_pass *p, cudaStream_
     case LG_RULE_ADAM: return LG_LAUNCH((multi_step<T, LG_RULE_ADAM>), grid, block, 0, stream, *p);
     case LG_RULE_SQUARES: return LG_LAUNCH(multi_squares<T>, grid, block, 0, stream, *p);
     case LG_RULE_SCALE: return LG_LAUNCH(multi_scale<T>, grid, block, 0, stream, *p);
-    case LG_RULE_CLAMP:
-        return LG_LAUNCH(multi_clamp<T>, grid, block, 0, stream, *p, static_cast<lg_real<T>>(p->limit));
+    case LG_RULE_CLAMP: return LG_LAUNCH(multi_clamp<T>, grid, block, 0, stream, *p);
     default: return cudaErrorInvalidValue;
     }
 }

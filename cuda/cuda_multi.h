@@ -22,57 +22,49 @@ typedef enum lg_multi_rule {
     LG_RULE_CLAMP        /* gradients limited to [-limit, limit] */
 } lg_multi_rule;
 
-/* What ops/update_rules.h's coefficients of one tensor take up in device memory, in its compute type. */
-enum { LG_MULTI_RATES_BYTES = 96 };
-
-/* Tensors of one dtype; those without a state or a parameter have NULL there. */
+/* Tensors of one dtype. What a pass does not use is NULL. */
 typedef struct lg_multi_tensor {
     void *param, *grad, *state[2];
+    const float *steps;  /* so far */
+    double lr_scale, weight_decay;
     int64_t count;
     int64_t first_block; /* of this tensor; ascending */
-    int rates;           /* number of its coefficients */
-    int packed;          /* all addresses are multiples of 16 */
+    int64_t packed;      /* all addresses are multiples of 16 */
 } lg_multi_tensor;
 
-enum { LG_MULTI_TENSORS = 64, LG_MULTI_CHUNK = 4096 /* elements a block */ };
+enum { LG_MULTI_TENSORS = 48, LG_MULTI_CHUNK = 4096 /* elements a block */ };
 
 typedef struct lg_multi_pass {
     int dtype, rule, count;
+    float limit_f32;
     int64_t blocks;
-    const void *rates;   /* steps */
-    double *partial;     /* SQUARES: three sums a block (cuda_multi.cu) */
-    const double *norm;  /* SCALE */
-    double limit;
+    const double *lr;      /* steps */
+    const double *norm;    /* SCALE, and steps: NULL, or nothing is done if it is not finite */
+    double *partial;       /* SQUARES: three sums a block (cuda_multi.cu) */
+    double limit;          /* SCALE, CLAMP */
+    double momentum, dampening, beta1, beta2, eps;
+    int decoupled, nesterov;
     lg_multi_tensor tensor[LG_MULTI_TENSORS];
 } lg_multi_pass;
 
 cudaError_t lg_cuda_launch_multi_pass(const lg_multi_pass *pass, cudaStream_t stream);
+
+/* ---- what comes after the passes */
+
 /* *norm from the sums of all blocks. */
 cudaError_t lg_cuda_launch_multi_norm(const double *partial, int64_t blocks, double *norm, cudaStream_t stream);
 
-/* ---- coefficients of steps */
+enum { LG_MULTI_STEPS = 256 };
 
-enum { LG_MULTI_STEPS = 96 };
-
-typedef struct lg_multi_step {
-    float *steps; /* so far: incremented */
-    double lr_scale, weight_decay;
-    int wide;     /* computes in f64 */
-} lg_multi_step;
-
-typedef struct lg_multi_steps {
-    int rule, count;
-    int decoupled, nesterov;
-    double momentum, dampening, beta1, beta2, eps;
-    const double *lr, *norm; /* norm NULL: without */
+typedef struct lg_multi_counts {
+    int64_t count;
+    const double *norm; /* NULL: without */
     lg_cuda_trouble *trouble;
-    void *rates;             /* [count] */
-    lg_multi_step step[LG_MULTI_STEPS];
-} lg_multi_steps;
+    float *steps[LG_MULTI_STEPS];
+} lg_multi_counts;
 
-/* Works out the coefficients and counts the steps; or, if *norm is not finite, sees to it that the passes
- * change nothing, and notes that. */
-cudaError_t lg_cuda_launch_multi_rates(const lg_multi_steps *steps, cudaStream_t stream);
+/* Counts a step of each; or, if *norm is not finite, notes that instead. */
+cudaError_t lg_cuda_launch_multi_count(const lg_multi_counts *counts, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
