@@ -1,7 +1,9 @@
 /* The elementwise kernels of one lane, made from the rows of elementwise.def and from the formulas of
  * sign, where and lerp. Included by map_<lane>.c with what ops/scalar_ops.h needs and
  *   LG_TABLE        the table to define
- *   LG_STORE(v)     v as a result (only for bool not (real)v) */
+ *   LG_STORE(v)     v as a result (only for bool not (real)v)
+ *   LG_OWN_ROW      if it has loops of its own for some ops: a function of op, n, out, in and p that is
+ *                   true where it has done the work */
 #include "cpu/simd/simd.h"
 #include "ops/scalar_ops.h"
 
@@ -32,11 +34,18 @@ typedef real number;
 #define SAVED_IN x
 #define SAVED_OUT y
 
+#ifdef LG_OWN_ROW
+#define OWN_ROW(name) if (LG_OWN_ROW(LG_OP_##name, n, out, in, number_p)) return
+#else
+#define OWN_ROW(name)
+#endif
+
 /* ---- loops: `formula` in the names given for the inputs. Unused inputs are not even loaded. */
 
 #define MAP_BEGIN(name, result)                                                                            \
     static void map_##name(int64_t n, void *out, const void *const *in, double number_p, double number_q) \
     {                                                                                                      \
+        OWN_ROW(name);                                                                                     \
         result *to = out;                                                                                  \
         const number p = NUMBER(number_p), q = NUMBER(number_q);                                           \
         (void)p, (void)q;
