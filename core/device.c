@@ -192,11 +192,11 @@ void lg_device_close_all(void)
     const int n = atomic_load(&device_count);
     for (int i = 0; i < n; ++i) {
         lg_device *d = &devices[i];
-        if (!atomic_exchange(&d->opened, 0) || atomic_load(&d->forked)) continue;
+        if (!atomic_load(&d->opened) || atomic_load(&d->forked)) continue;
         d->backend->drain(d);
-        lg_memory_destroy(d->pinned);
+        lg_memory_trim(d->pinned);
         if (d->hooks.alloc == NULL) { /* what the user's functions need may be gone */
-            lg_memory_destroy(d->uploads);
+            lg_memory_trim(d->uploads);
             lg_memory_trim(d->memory);
         }
         d->backend->close(d);

@@ -42,7 +42,7 @@ typedef struct lg_cuda_device {
     cudaStream_t copies;       /* copies from and to pinned memory that nobody waits for */
     int multiprocessors;
     lg_cuda_trouble *trouble;  /* device memory: what kernels found wrong; read when the host synchronises */
-    bool lost;                 /* a sticky error was seen: nothing works any more, every free still returns */
+    atomic_bool lost;          /* a sticky error was seen: nothing works any more, every free still returns */
     pthread_mutex_t lock;      /* the handles below are used by one thread at a time */
     cublasHandle_t blas;       /* NULL until first used, like the others */
     cublasLtHandle_t blas_lt;
@@ -120,5 +120,7 @@ void lg_cuda_close(lg_device *device);
  * CPU's checks; d->trouble is cleared. */
 luge_status lg_cuda_report(lg_cuda_device *d);
 const lg_backend *lg_cuda_table(void);
+/* The process ends: CUDA may be gone, and is not called any more. */
+bool lg_cuda_exiting(void);
 
 #endif

@@ -106,7 +106,8 @@ static bool reached(lg_device *device, void *m)
 
 static void unmark(lg_device *device, void *m)
 {
-    if (device->state != NULL) put_mark(device->state, m);
+    lg_cuda_device *d = lg_cuda_enter_quietly(device);
+    if (d != NULL) put_mark(d, m); /* else its lock may be held by a thread of the parent */
 }
 
 /* `later` waits for what is queued on `earlier` by now. */

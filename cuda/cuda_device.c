@@ -12,6 +12,8 @@
 
 static atomic_bool exiting;
 
+bool lg_cuda_exiting(void) { return atomic_load_explicit(&exiting, memory_order_relaxed); }
+
 static void note_exit(void) { atomic_store(&exiting, true); }
 
 static void watch_exit(void)
@@ -26,7 +28,7 @@ lg_cuda_device *lg_cuda_enter_quietly(lg_device *device)
 {
     lg_cuda_device *d = device->state;
     if (d == NULL || d->lost || atomic_load_explicit(&device->forked, memory_order_relaxed) ||
-        atomic_load_explicit(&exiting, memory_order_relaxed))
+        lg_cuda_exiting())
         return NULL;
     int current;
     if (cudaGetDevice(&current) == cudaSuccess && current == d->index) return d;
@@ -182,6 +184,9 @@ luge_status lg_cuda_open(lg_device *device)
     lg_cuda_device *d = lg_private_resize(NULL, sizeof *d);
     if (d == NULL) return lg_fail(LUGE_ERR_OUT_OF_MEMORY, "cuda:%d: out of host memory", device->id.index);
     *d = (lg_cuda_device){.index = device->id.index, .own_stream = true};
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->reading, NULL);
+    pthread_mutex_init(&d->marks, NULL);
     const cudaError_t code = make_parts(d);
     if (code != cudaSuccess) {
         char what[32];
@@ -191,9 +196,6 @@ luge_status lg_cuda_open(lg_device *device)
         lg_private_free(d);
         return lg_error();
     }
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_mutex_init(&d->reading, NULL);
-    pthread_mutex_init(&d->marks, NULL);
     device->state = d;
     watch_exit();
     return LUGE_OK;

@@ -13,7 +13,7 @@ const lg_backend *luge_cuda_module(const lg_module_host *given, const char **why
 {
     static const lg_module_layout own = LG_MODULE_LAYOUT;
     if (given == NULL) {
-        host = NULL;
+        if (!lg_cuda_exiting()) host = NULL; /* else threads may still run */
         return NULL;
     }
     if (memcmp(&given->layout, &own, sizeof own) != 0) {

@@ -20,14 +20,11 @@
     extern __shared__ __align__(16) unsigned char lg_dynamic_shared_memory[]; \
     type *name = reinterpret_cast<type *>(lg_dynamic_shared_memory)
 
-extern "C" long long lg_cuda_launches; /* cuda_backend.c: counted for luge_device_get_counts */
-
 template <class... Params, class... Args>
 static cudaError_t lg_launch_named(const char *, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
                                    cudaStream_t stream, Args... args)
 {
     static_assert(sizeof...(Params) == sizeof...(Args), "a kernel gets as many arguments as it takes");
-    __atomic_fetch_add(&lg_cuda_launches, 1, __ATOMIC_RELAXED);
     return [&](Params... exact) {
         void *pointers[] = {static_cast<void *>(&exact)..., nullptr};
         return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, pointers, shared, stream);
@@ -35,9 +32,15 @@ static cudaError_t lg_launch_named(const char *, void (*kernel)(Params...), dim3
 }
 #endif
 
+/* Counted for luge_device_get_counts, which cuda_backend.c answers; weak, so that kernels can do without it. */
+extern "C" {
+__attribute__((weak)) long long lg_cuda_launches;
+}
+
 /* Queues a kernel; the answer is to be checked by the caller on the host (lg_cuda_check). */
-#define LG_LAUNCH(kernel, grid, block, shared, stream, ...) \
-    lg_launch_named(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
+#define LG_LAUNCH(kernel, grid, block, shared, stream, ...)         \
+    (__atomic_fetch_add(&lg_cuda_launches, 1LL, __ATOMIC_RELAXED), \
+     lg_launch_named(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__))
 
 /* What functions of headers shared with C become: ops/scalar_ops.h, core/rng.h... */
 #define LG_INLINE static __host__ __device__ __forceinline__
