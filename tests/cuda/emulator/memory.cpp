@@ -16,6 +16,7 @@ namespace {
 enum : size_t {
     ALIGNMENT = 256,
     ARENA_BYTES = size_t{64} << 30, /* of addresses, not of memory */
+    HUGE_BYTES = size_t{2} << 20,   /* pages of this size are quick to protect */
     FILLED_BYTES = size_t{64} << 20 /* beyond, only the ends hold NaNs at first */
 };
 
@@ -29,18 +30,21 @@ struct sigaction earlier_handler;
 
 size_t whole_pages(size_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
 
-/* Pages behind which a guard lies; NULL: no addresses left. */
-char *reserve(size_t pages)
+/* Pages with a guard before and behind them; NULL: no addresses left. */
+char *reserve(size_t bytes)
 {
-    if (pages + 2 * PAGE_BYTES > ARENA_BYTES) return nullptr;
-    if (arena_used + pages + 2 * PAGE_BYTES > ARENA_BYTES) {
+    if (bytes > ARENA_BYTES - 2 * HUGE_BYTES) return nullptr;
+    if (arena_used + bytes + 2 * HUGE_BYTES > ARENA_BYTES) {
         arena = map_pages(ARENA_BYTES, PROT_NONE);
         if (arena == nullptr) return nullptr;
         arena_used = 0;
     }
-    char *place = arena + arena_used + PAGE_BYTES;
-    arena_used += pages + PAGE_BYTES;
-    return place;
+    uintptr_t place = reinterpret_cast<uintptr_t>(arena) + arena_used + PAGE_BYTES;
+    if (bytes >= HUGE_BYTES) place = (place + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    char *pages = reinterpret_cast<char *>(place);
+    arena_used = static_cast<size_t>(pages - arena) + bytes;
+    if (bytes >= HUGE_BYTES) madvise(pages, bytes, MADV_HUGEPAGE);
+    return pages;
 }
 
 const block *near_in(const std::map<char *, block> &blocks, const char *address)
