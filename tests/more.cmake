@@ -3,7 +3,7 @@ find_program(LUGE_PYTHON NAMES python3)
 
 function(luge_add_check name)
   add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${test_timeout})
 endfunction()
 
 if(LUGE_PYTHON)
