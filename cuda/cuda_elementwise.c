@@ -6,11 +6,22 @@
 #include "cuda/cuda_elementwise.h"
 #include "ops/attrs.h"
 
-/* Four elements (two of 8 bytes) at once. */
-static bool can_be_dense(const lg_geometry *g, int operand, const luge_tensor *t)
+/* Whether `few` neighbours can be read at once wherever such a group begins. */
+static bool is_dense(const lg_geometry *g, int operand, const luge_tensor *t, int few)
 {
-    const uintptr_t few = lg_element_size(t) == 8 ? 2 : 4;
-    return g->flat && g->stride[operand][0] == 1 && (uintptr_t)lg_data(t) % (few * lg_element_size(t)) == 0;
+    if (g->stride[operand][0] != 1 || (uintptr_t)lg_data(t) % ((size_t)few * lg_element_size(t)) != 0) return false;
+    for (int axis = 1; axis < g->rank; ++axis)
+        if (g->stride[operand][axis] % few != 0) return false;
+    return true;
+}
+
+/* Groups of as many elements as a thread can take, if the result can be written so and rows are made of whole
+ * groups; else single elements, so that neighbouring threads still write neighbours. */
+static void cut(lg_map_work *w, int operands, luge_tensor *const *operand)
+{
+    const int few = LG_MAP_WIDTH(luge_dtype_size((luge_dtype)w->dtype));
+    w->few = (w->g.flat || w->g.size[0] % few == 0) && is_dense(&w->g, 0, operand[0], few) ? few : 1;
+    for (int k = 0; k < operands && w->few > 1; ++k) w->dense |= is_dense(&w->g, k, operand[k], few) << k;
 }
 
 /* The last input has the dtype that computes; only a condition before it may have another. */
@@ -44,7 +55,7 @@ static int map(const lg_call *call, lg_op_id op)
         w.in[k] = lg_data(call->in[k]);
     }
     w.g = lg_cuda_geometry(&out->shape, call->n_in + 1, operand);
-    for (int k = 0; k <= call->n_in; ++k) w.dense |= can_be_dense(&w.g, k, operand[k]) << k;
+    cut(&w, call->n_in + 1, operand);
     if (call->attrs_size == sizeof(lg_number_attrs)) {
         const lg_number_attrs *a = call->attrs;
         w.p = a->p;

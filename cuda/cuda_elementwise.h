@@ -9,12 +9,16 @@
 extern "C" {
 #endif
 
+/* Elements of so many bytes that a thread takes at once: 16 bytes, or eight elements. */
+#define LG_MAP_WIDTH(bytes) ((bytes) > 2 ? 16 / (int)(bytes) : 8)
+
 /* Operand 0 is the result, 1 to 3 are the inputs; all of `dtype` but for results of comparisons and where's
  * condition, which are bool. */
 typedef struct lg_map_work {
     int op, dtype;           /* lg_op_id, luge_dtype */
     lg_geometry g;
-    int dense;               /* bit k: operand k has stride 1 and can be read four elements at a time */
+    int few;                 /* elements a thread takes at a time, which never pass a row's end: LG_MAP_WIDTH, or 1 */
+    int dense;               /* bit k: operand k has so many in a row, aligned */
     void *out;
     const void *in[3];
     double p, q;

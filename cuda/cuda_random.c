@@ -1,5 +1,4 @@
 /* Ranges and random numbers, the same as on the CPU: reads the call for the kernels of cuda_random.cu. */
-#include "core/alloc.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_random.h"
 #include "ops/attrs.h"
@@ -53,25 +52,34 @@ int lg_cuda_randint(const lg_call *call)
     return run(call, &w, lg_cuda_launch_randint);
 }
 
+static void shuffle(int64_t *at, int64_t n, const lg_rng_range *rng)
+{
+    for (int64_t i = 0; i < n; ++i) at[i] = i;
+    for (int64_t i = n - 1; i > 0; --i) {
+        const lg_philox numbers = lg_philox_block(rng->seed, rng->stream, rng->first + (uint64_t)i / 2);
+        const uint64_t bits = (uint64_t)numbers.v[i % 2 * 2] << 32 | numbers.v[i % 2 * 2 + 1];
+        const int64_t j = (int64_t)((unsigned __int128)bits * ((uint64_t)i + 1) >> 64), moved = at[i];
+        at[i] = at[j];
+        at[j] = moved;
+    }
+}
+
 /* Fisher and Yates, as on the CPU. One exchange depends on the last, which is what a host is good at: it
- * shuffles, and the result is copied. */
+ * shuffles in pinned memory, from where the result is copied while it goes on. */
 int lg_cuda_randperm(const lg_call *call)
 {
     const lg_randint_attrs *a = call->attrs;
     luge_tensor *t = call->out[0];
     if (!lg_is_contiguous(t)) return LG_DECLINED;
+    lg_cuda_device *d = lg_cuda_enter(call->device);
+    if (d == NULL) return (int)lg_error();
     const size_t bytes = (size_t)t->numel * sizeof(int64_t);
-    int64_t *at = lg_alloc(bytes);
+    if (bytes == 0) return LUGE_OK;
+    int64_t *at = lg_memory_alloc(call->device->pinned, bytes);
     if (at == NULL) return (int)lg_error();
-    for (int64_t i = 0; i < t->numel; ++i) at[i] = i;
-    for (int64_t i = t->numel - 1; i > 0; --i) {
-        const lg_philox n = lg_philox_block(a->rng.seed, a->rng.stream, a->rng.first + (uint64_t)i / 2);
-        const uint64_t bits = (uint64_t)n.v[i % 2 * 2] << 32 | n.v[i % 2 * 2 + 1];
-        const int64_t j = (int64_t)((unsigned __int128)bits * ((uint64_t)i + 1) >> 64), moved = at[i];
-        at[i] = at[j];
-        at[j] = moved;
-    }
-    const luge_status status = call->device->backend->from_host(call->device, lg_data(t), at, bytes);
-    lg_free(at);
-    return (int)status;
+    shuffle(at, t->numel, &a->rng);
+    lg_cuda_count(d, LG_CUDA_TO_DEVICE, (int64_t)bytes);
+    const cudaError_t code = cudaMemcpyAsync(lg_data(t), at, bytes, cudaMemcpyHostToDevice, d->stream);
+    lg_memory_free(call->device->pinned, at, bytes); /* held until the copy is done */
+    return (int)lg_cuda_check(d, code, "copying to the device");
 }

@@ -19,6 +19,9 @@ template <class T> __device__ __forceinline__ float unit_of(uint32_t bits) { ret
 template <> __device__ __forceinline__ float unit_of<__half>(uint32_t bits) { return (float)(bits >> 21) * 0x1p-11f; }
 template <> __device__ __forceinline__ float unit_of<__nv_bfloat16>(uint32_t bits) { return (float)(bits >> 24) * 0x1p-8f; }
 
+/* a + x b, rounded twice, as on the CPU, which has no such product and sum in one for f64. */
+__device__ __forceinline__ double sum_of(double a, double x, double b) { return __dadd_rn(a, __dmul_rn(x, b)); }
+
 /* About 25 integer operations an element; an element is written. */
 template <class T> __global__ void uniform(lg_random_work w, lg_real<T> low, lg_real<T> high)
 {
@@ -30,7 +33,7 @@ template <class T> __global__ void uniform(lg_random_work w, lg_real<T> low, lg_
         for (int k = 0; k < each && b * each + k < w.g.numel; ++k) {
             R v;
             if constexpr (sizeof(T) == 8)
-                v = low + lg_uniform_f64(n.v[2 * k], n.v[2 * k + 1]) * (high - low);
+                v = sum_of(low, lg_uniform_f64(n.v[2 * k], n.v[2 * k + 1]), high - low);
             else
                 v = fmaf(unit_of<T>(n.v[k]), high - low, low);
             static_cast<T *>(w.to)[lg_offset(w.g, 0, b * each + k)] = lg_store<T>(v < high ? v : low);
@@ -41,16 +44,20 @@ template <class T> __global__ void uniform(lg_random_work w, lg_real<T> low, lg_
 /* Box and Muller. 1 - u is never 0. */
 __device__ __forceinline__ void two_normals(float u, float v, float *first, float *second)
 {
-    const float radius = sqrtf(-2.0f * logf(1.0f - u)), angle = 6.28318530717958647692f * v;
-    *first = radius * cosf(angle);
-    *second = radius * sinf(angle);
+    const float radius = sqrtf(-2.0f * logf(1.0f - u));
+    float sine, cosine;
+    sincospif(2.0f * v, &sine, &cosine);
+    *first = radius * cosine;
+    *second = radius * sine;
 }
 
 __device__ __forceinline__ void two_normals(double u, double v, double *first, double *second)
 {
-    const double radius = sqrt(-2.0 * log(1.0 - u)), angle = 6.28318530717958647692 * v;
-    *first = radius * cos(angle);
-    *second = radius * sin(angle);
+    const double radius = sqrt(-2.0 * log(1.0 - u));
+    double sine, cosine;
+    sincospi(2.0 * v, &sine, &cosine);
+    *first = radius * cosine;
+    *second = radius * sine;
 }
 
 /* About 40 operations an element; an element is written. */
@@ -93,7 +100,7 @@ template <class T> __global__ void arange(lg_random_work w)
 {
     EACH_BLOCK(i, 1)
     static_cast<T *>(w.to)[lg_offset(w.g, 0, i)] =
-        lg_converter<T, double>::of(w.a + static_cast<double>(i) * w.b);
+        lg_converter<T, double>::of(sum_of(w.a, static_cast<double>(i), w.b));
 }
 
 static dim3 grid_for(const lg_random_work *w, int each) { return dim3(lg_blocks((w->g.numel + each - 1) / each, THREADS)); }

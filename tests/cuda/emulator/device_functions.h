@@ -184,6 +184,23 @@ inline unsigned __brev(unsigned v)
 #define __tanf(x) tanf(x)
 #define __sincosf(x, s, c) sincosf(x, s, c)
 
+/* Sine and cosine of pi x: of the distance to the nearest half, then turned by halves. */
+inline void sincospi(double x, double *sine, double *cosine)
+{
+    const double halves = rint(2 * x), r = (x - halves / 2) * 3.14159265358979323846;
+    const int turn = static_cast<int>(fmod(halves, 4)) & 3;
+    const double s = turn & 1 ? cos(r) : sin(r), c = turn & 1 ? sin(r) : cos(r);
+    *sine = turn & 2 ? -s : s;
+    *cosine = (turn + 1) & 2 ? -c : c;
+}
+inline void sincospif(float x, float *sine, float *cosine)
+{
+    double s, c;
+    sincospi(static_cast<double>(x), &s, &c);
+    *sine = static_cast<float>(s);
+    *cosine = static_cast<float>(c);
+}
+
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
