@@ -62,12 +62,14 @@ static luge_device unpack_device(uint64_t packed)
     return (luge_device){(int)(packed >> 32), (int)(uint32_t)packed};
 }
 
-/* What LUGE_DEVICE says: "cpu", "cuda" or "cuda:<number>"; the CPU if it is not set. False for other text. */
-static bool wanted_device(luge_device *d)
+#define DEVICE_NAMES "auto, cpu, cuda or cuda:<number>"
+
+/* False for text that names none. */
+static bool parse(const char *text, luge_device *d)
 {
-    const char *text = getenv("LUGE_DEVICE");
     *d = (luge_device){LG_DEVICE_CPU, 0};
-    if (text == NULL || text[0] == '\0' || strcmp(text, "cpu") == 0) return true;
+    if (strcmp(text, "cpu") == 0) return true;
+    if (strcmp(text, "auto") == 0) return *d = luge_device_best(), true;
     if (strncmp(text, "cuda", 4) != 0) return false;
     *d = (luge_device){LG_DEVICE_CUDA, 0};
     text += 4;
@@ -77,6 +79,25 @@ static bool wanted_device(luge_device *d)
     const long index = strtol(text + 1, &end, 10);
     d->index = index < MAX_DEVICES ? (int)index : MAX_DEVICES;
     return *end == '\0';
+}
+
+luge_status luge_device_parse(const char *text, luge_device *device)
+{
+    if (!lg_ok()) return lg_error();
+    if (device == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "luge_device_parse: device is NULL");
+    if (text == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "luge_device_parse: text is NULL");
+    luge_device parsed;
+    if (!parse(text, &parsed))
+        return lg_fail(LUGE_ERR_ARGUMENT, "there is no device \"%s\": " DEVICE_NAMES, text);
+    *device = parsed;
+    return LUGE_OK;
+}
+
+/* What LUGE_DEVICE says; the CPU if it is not set. False for text that names no device. */
+static bool wanted_device(luge_device *d)
+{
+    const char *text = getenv("LUGE_DEVICE");
+    return parse(text != NULL && text[0] != '\0' ? text : "cpu", d);
 }
 
 luge_device lg_device_default(void)
@@ -156,7 +177,7 @@ static const char *why_not(luge_device id, const lg_device *d)
     }
 }
 
-static const char bad_name[] = "LUGE_DEVICE must be cpu, cuda or cuda:<number>";
+static const char bad_name[] = "LUGE_DEVICE must be " DEVICE_NAMES;
 
 static const char *kind_name(int kind)
 {
@@ -170,7 +191,8 @@ static luge_status open_device(lg_device *d)
 {
     luge_status status = LUGE_OK;
     pthread_mutex_lock(&lock);
-    if (!atomic_load_explicit(&d->opened, memory_order_relaxed)) {
+    const bool fresh = !atomic_load_explicit(&d->opened, memory_order_relaxed);
+    if (fresh) {
         status = d->backend->open(d);
         if (status == LUGE_OK) {
             d->uploads = lg_memory_create_held(d, false);
@@ -183,7 +205,9 @@ static luge_status open_device(lg_device *d)
         }
         if (status == LUGE_OK) atomic_store_explicit(&d->opened, 1, memory_order_release);
     }
+    const char *note = fresh && status == LUGE_OK ? d->backend->note : NULL;
     pthread_mutex_unlock(&lock);
+    if (note != NULL) lg_log(LUGE_LOG_WARNING, "%s:%d: %s", kind_name(d->id.kind), d->id.index, note);
     return status;
 }
 

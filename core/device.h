@@ -27,6 +27,7 @@ typedef enum lg_kernel_kind {
 
 typedef struct lg_backend {
     const char *name;                     /* "cpu" */
+    const char *note;                     /* said in the log when a device is opened; NULL: nothing */
     int kind;                             /* LG_DEVICE_... */
     int (*count)(void);                   /* devices; below 0: minus the driver's number of the error */
     const char *(*why_not)(int index);    /* NULL if usable */

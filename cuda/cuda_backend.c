@@ -281,6 +281,7 @@ const lg_backend *lg_cuda_table(void)
 {
     static const lg_backend table = {
         .name = "cuda",
+        .note = "this version's CUDA code has run on an emulated GPU only so far (docs/gpu_status.md): check its results",
         .kind = LG_DEVICE_CUDA,
         .count = count,
         .why_not = why_not,

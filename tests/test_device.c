@@ -135,6 +135,38 @@ static void test_questions_while_an_error_stands(void **state)
     expect_error(LUGE_ERR_IO, "disk on fire");
 }
 
+static void test_names_of_devices(void **state)
+{
+    (void)state;
+    luge_device d = {0};
+    assert_int_equal(luge_device_parse("cpu", &d), LUGE_OK);
+    assert_true(d.kind == LG_DEVICE_CPU && d.index == 0);
+    assert_int_equal(luge_device_parse("cuda", &d), LUGE_OK); /* whether it is there or not */
+    assert_true(d.kind == LG_DEVICE_CUDA && d.index == 0);
+    assert_int_equal(luge_device_parse("cuda:12", &d), LUGE_OK);
+    assert_true(d.kind == LG_DEVICE_CUDA && d.index == 12);
+    assert_int_equal(luge_device_parse("cuda:4294967296", &d), LUGE_OK); /* not device 0 */
+    assert_true(d.kind == LG_DEVICE_CUDA && d.index > 12);
+    assert_int_equal(luge_device_parse("auto", &d), LUGE_OK);
+    assert_true(d.kind == LG_DEVICE_CPU && d.index == 0);
+
+    static const char *const wrong[] = {"", "gpu", "CPU", "cpu:0", "cpu ", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1", "cuda1", "auto:0"};
+    d = (luge_device){77, 78};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+        assert_int_equal(luge_device_parse(wrong[i], &d), LUGE_ERR_ARGUMENT);
+        assert_non_null(strstr(luge_error_text(), wrong[i]));
+        expect_error(LUGE_ERR_ARGUMENT, "auto, cpu, cuda or cuda:<number>");
+    }
+    assert_int_equal(luge_device_parse(NULL, &d), LUGE_ERR_ARGUMENT);
+    expect_error(LUGE_ERR_ARGUMENT, "text is NULL");
+    assert_int_equal(luge_device_parse("cpu", NULL), LUGE_ERR_ARGUMENT);
+    expect_error(LUGE_ERR_ARGUMENT, "device is NULL");
+    luge_fail(LUGE_ERR_IO, "disk on fire");
+    assert_int_equal(luge_device_parse("cpu", &d), LUGE_ERR_IO);
+    expect_error(LUGE_ERR_IO, "disk on fire");
+    assert_true(d.kind == 77 && d.index == 78);
+}
+
 /* From here on the pretended devices are there. */
 static void test_a_second_backend(void **state)
 {
@@ -145,6 +177,9 @@ static void test_a_second_backend(void **state)
     assert_false(luge_device_usable(luge_device_cuda(2)));
     assert_non_null(strstr(luge_device_why_not(luge_device_cuda(2)), "this number"));
     assert_int_equal(luge_device_best().kind, LG_DEVICE_CUDA);
+    luge_device best;
+    assert_int_equal(luge_device_parse("auto", &best), LUGE_OK);
+    assert_int_equal(best.kind, LG_DEVICE_CUDA);
     syncs = 0;
     assert_int_equal(luge_device_sync(luge_device_cuda(1)), LUGE_OK);
     assert_int_equal(syncs, 1);
@@ -310,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_cuda_is_not),
         cmocka_unit_test(test_devices_that_make_no_sense),
         cmocka_unit_test(test_questions_while_an_error_stands),
+        cmocka_unit_test(test_names_of_devices),
         cmocka_unit_test(test_a_second_backend),
         cmocka_unit_test(test_default_device),
         cmocka_unit_test(test_reading_from_a_device),

@@ -19,12 +19,16 @@ LUGE_API luge_device luge_device_cpu(void);
 LUGE_API luge_device luge_device_cuda(int index);
 /** A usable GPU if there is one, else the CPU. */
 LUGE_API luge_device luge_device_best(void);
+/** The device that a command line names: "auto" (luge_device_best), "cpu", "cuda" (its first) or "cuda:1".
+ *  *device is written on success only. That it is usable is not asked: its first tensor would say why not.
+ *  PyTorch: torch.device("cuda:1"). */
+LUGE_API luge_status luge_device_parse(const char *text, luge_device *device);
 /** Whether tensors can be made on `device`. Sets no error. */
 LUGE_API bool luge_device_usable(luge_device device);
 /** Why not: one sentence that says what to do; "" if usable. Borrowed from the scope. */
 LUGE_API const char *luge_device_why_not(luge_device device);
 /** Where tensors are made when options do not say. For the whole process. Until it is set, that is what the
- *  environment variable LUGE_DEVICE names ("cpu", "cuda", "cuda:1"), else the CPU. */
+ *  environment variable LUGE_DEVICE names (as for luge_device_parse), else the CPU. */
 LUGE_API luge_status luge_set_default_device(luge_device device);
 /** Waits until all work queued on `device` is done, and reports what it found wrong. */
 LUGE_API luge_status luge_device_sync(luge_device device);

@@ -147,8 +147,10 @@ static void test_the_default_device_by_name(void **state)
     assert_int_equal(RUN("make", "LUGE_DEVICE=cpu"), 0);
     expect("[0, 0]");
     assert_int_equal(RUN("make", "LUGE_DEVICE="), 0);
+    assert_int_equal(RUN("make", DRIVER, "LUGE_DEVICE=auto", "LUGE_TEST_DRIVER=35"), 0);
+    expect("[0, 0]");
     assert_int_equal(RUN("make", "LUGE_DEVICE=gpu"), 3);
-    expect("LUGE_DEVICE must be cpu, cuda or cuda:<number>, not \"gpu\"");
+    expect("LUGE_DEVICE must be auto, cpu, cuda or cuda:<number>, not \"gpu\"");
     assert_int_equal(RUN("make", "LUGE_DEVICE=cuda:"), 3);
     expect("not \"cuda:\"");
     assert_int_equal(RUN("make", "LUGE_DEVICE=cuda:1x"), 3);
