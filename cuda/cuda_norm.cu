@@ -53,15 +53,18 @@ __device__ __forceinline__ int64_t units_of(const lg_norm_work &w)
     return (w.columns ? (w.groups + LG_WARP - 1) / LG_WARP : w.groups) * w.slices;
 }
 
-/* The sum over the threads of a group. */
-template <class R> __device__ __forceinline__ R group_sum(const lg_norm_work &w, R v, R *shared)
+template <class R> __device__ __forceinline__ void add_to(R &sum, const R &v) { sum += v; }
+template <class R> __device__ __forceinline__ void add_to(lg_careful<R> &sum, const lg_careful<R> &v) { sum.merge(v); }
+
+/* The sum over the threads of a group; S is a number or lg_careful. */
+template <class S> __device__ __forceinline__ S group_sum(const lg_norm_work &w, S v, S *shared)
 {
     if (!w.columns) return lg_block_sum(v, shared);
-    const int lane = threadIdx.x % LG_WARP, row = threadIdx.x / LG_WARP;
-    shared[row * LG_WARP + lane] = v;
+    const int lane = threadIdx.x % LG_WARP;
+    shared[threadIdx.x] = v;
     __syncthreads();
-    R total = 0;
-    for (int k = 0; k < ROWS; ++k) total += shared[k * LG_WARP + lane];
+    S total = shared[lane];
+    for (int k = 1; k < ROWS; ++k) add_to(total, shared[k * LG_WARP + lane]);
     __syncthreads();
     return total;
 }
@@ -89,19 +92,22 @@ static dim3 grid_of(const lg_norm_work *w)
 
 /* ---- batch norm, forward */
 
-/* Mean and sum of squared distances of each slice: 4 FLOPs an element, read once from memory. */
+/* Mean and sum of squared distances of each slice: 10 FLOPs an element, read once from memory. Means are
+ * exact to the last bit, so what is constant is normalised to 0. */
 template <class T> __global__ void batch_statistics(lg_norm_work w)
 {
     using R = lg_real<T>;
     LG_SHARED(R, shared, [THREADS]);
+    LG_SHARED(lg_careful<R>, careful, [THREADS]);
     const int64_t units = units_of(w);
     for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const part p = part_of(w, unit);
         const int64_t slice = unit % w.slices;
         const R size = static_cast<R>(w.count / w.slices + (slice < w.count % w.slices ? 1 : 0));
-        R sum = 0, squares = 0;
-        for (int64_t j = p.from; j < p.to; j += p.step) sum += element<T>(w, LG_NORM_X, p.group, j);
-        const R mean = group_sum(w, sum, shared) / size;
+        lg_careful<R> sum = {0, 0};
+        R squares = 0;
+        for (int64_t j = p.from; j < p.to; j += p.step) sum.add(element<T>(w, LG_NORM_X, p.group, j));
+        const R mean = group_sum(w, sum, careful).value() / size;
         for (int64_t j = p.from; j < p.to; j += p.step) {
             const R d = element<T>(w, LG_NORM_X, p.group, j) - mean;
             squares += d * d;
@@ -225,25 +231,27 @@ template <class T> __global__ void batch_gradient(lg_norm_work w)
 
 /* ---- layer norm: `WIDTH` threads a row, a warp for short ones */
 
-template <int WIDTH, class R> __device__ __forceinline__ R row_sum(R v, R *shared)
+template <int WIDTH, class S> __device__ __forceinline__ S row_sum(S v, S *shared)
 {
     return WIDTH == LG_WARP ? lg_warp_sum(v) : lg_block_sum(v, shared);
 }
 
-/* 7 FLOPs and 2 element sizes an element: x is read thrice, twice of it from the caches. */
+/* 13 FLOPs and 2 element sizes an element: x is read thrice, twice of it from the caches. */
 template <class T, int WIDTH> __global__ void layer_forward(lg_norm_work w, lg_real<T> eps)
 {
     using R = lg_real<T>;
     LG_SHARED(R, shared, [LG_WARP]);
+    LG_SHARED(lg_careful<R>, careful, [LG_WARP]);
     const int64_t rows_a_block = THREADS / WIDTH;
     const int at = threadIdx.x % WIDTH;
     for (int64_t row = blockIdx.x * rows_a_block + threadIdx.x / WIDTH; row < w.groups; row += gridDim.x * rows_a_block) {
         const T *x = static_cast<const T *>(w.x) + row * w.count;
         T *y = static_cast<T *>(w.y) + row * w.count;
         const R n = static_cast<R>(w.count > 0 ? w.count : 1);
-        R sum = 0, squares = 0;
-        for (int64_t j = at; j < w.count; j += WIDTH) sum += lg_load(x[j]);
-        const R mean = row_sum<WIDTH>(sum, shared) / n;
+        lg_careful<R> sum = {0, 0};
+        R squares = 0;
+        for (int64_t j = at; j < w.count; j += WIDTH) sum.add(lg_load(x[j]));
+        const R mean = row_sum<WIDTH>(sum, careful).value() / n;
         for (int64_t j = at; j < w.count; j += WIDTH) {
             const R d = lg_load(x[j]) - mean;
             squares += d * d;

@@ -10,24 +10,31 @@ struct numbers { double number; int64_t count; }; /* norm's p, var's correction;
 
 /* ---- the folds. V is what computes for the elements. */
 
-template <class T, class A> struct fold_sum {
-    using state = A;
-    using result = typename std::conditional<std::is_same<A, int64_t>::value, int64_t, T>::type;
-    static __device__ state empty() { return A(0); }
-    static __device__ void take(state &s, lg_real<T> v, int64_t, const numbers &) { s += static_cast<A>(v); }
+template <class T> struct fold_whole_sum {
+    using state = int64_t;
+    using result = int64_t;
+    static __device__ state empty() { return 0; }
+    static __device__ void take(state &s, lg_real<T> v, int64_t, const numbers &) { s += static_cast<int64_t>(v); }
     static __device__ void seal(state &) {}
     static __device__ void merge(state &s, const state &other) { s += other; }
-    static __device__ result finish(const state &s, const numbers &)
-    {
-        if constexpr (std::is_same<A, int64_t>::value)
-            return s;
-        else
-            return lg_store<T>(s);
-    }
+    static __device__ result finish(const state &s, const numbers &) { return s; }
 };
 
-template <class T> struct fold_mean : fold_sum<T, lg_real<T>> {
-    static __device__ T finish(const lg_real<T> &s, const numbers &n) { return lg_store<T>(s / static_cast<lg_real<T>>(n.count)); }
+template <class T> struct fold_sum {
+    using state = lg_careful<lg_real<T>>;
+    using result = T;
+    static __device__ state empty() { return {0, 0}; }
+    static __device__ void take(state &s, lg_real<T> v, int64_t, const numbers &) { s.add(v); }
+    static __device__ void seal(state &) {}
+    static __device__ void merge(state &s, const state &other) { s.merge(other); }
+    static __device__ T finish(const state &s, const numbers &) { return lg_store<T>(s.value()); }
+};
+
+template <class T> struct fold_mean : fold_sum<T> {
+    static __device__ T finish(const lg_careful<lg_real<T>> &s, const numbers &n)
+    {
+        return lg_store<T>(s.value() / static_cast<lg_real<T>>(n.count));
+    }
 };
 
 /* The first largest (SIGN 1) or smallest (-1) element, or the first NaN, and its place. */
@@ -61,13 +68,14 @@ template <class T> struct fold_argmax : fold_extreme<T, 1> {
  * distances to it; merged as Chan, Golub and LeVeque do. */
 template <class T> struct fold_var {
     using R = lg_real<T>;
-    struct state { R n, mean, squares, sum; };
+    struct state { R n, mean, squares, sum; lg_careful<R> all; }; /* all: for the mean that is a result */
     using result = T;
-    static __device__ state empty() { return {R(0), R(0), R(0), R(0)}; }
+    static __device__ state empty() { return {R(0), R(0), R(0), R(0), {R(0), R(0)}}; }
     static __device__ void take(state &s, R v, int64_t, const numbers &)
     {
         if (s.n == R(0)) s.mean = v;
         const R d = v - s.mean;
+        s.all.add(v);
         s.n += R(1);
         s.sum += d;
         s.squares += d * d;
@@ -87,6 +95,7 @@ template <class T> struct fold_var {
         const R all = s.n + other.n, d = other.mean - s.mean;
         s.mean += d * (other.n / all);
         s.squares += other.squares + d * d * (s.n * (other.n / all));
+        s.all.merge(other.all);
         s.n = all;
     }
     static __device__ T finish(const state &s, const numbers &n)
@@ -152,7 +161,7 @@ template <class T> struct keeps_mean<fold_var<T>> { static constexpr bool value 
 template <class Fold> __device__ __forceinline__ void write_mean(const lg_reduce_work &w, int64_t group, const typename Fold::state &s)
 {
     if constexpr (keeps_mean<Fold>::value)
-        static_cast<typename Fold::R *>(w.mean)[group] = w.fold.count > 0 ? s.mean : typename Fold::R(NAN);
+        static_cast<typename Fold::R *>(w.mean)[group] = s.all.value() / static_cast<typename Fold::R>(w.fold.count);
     else
         (void)w, (void)group, (void)s;
 }
@@ -207,13 +216,13 @@ template <class T, class Fold> static cudaError_t launch(const lg_reduce_work *w
 static cudaError_t launch_sum(const lg_reduce_work *w, cudaStream_t stream)
 {
     switch (w->dtype) {
-    case LG_I64: return launch<int64_t, fold_sum<int64_t, int64_t>>(w, stream);
-    case LG_I32: return launch<int32_t, fold_sum<int32_t, int64_t>>(w, stream);
-    case LG_U8: return launch<unsigned char, fold_sum<unsigned char, int64_t>>(w, stream);
-    case LG_BOOL: return launch<lg_bool, fold_sum<lg_bool, int64_t>>(w, stream);
+    case LG_I64: return launch<int64_t, fold_whole_sum<int64_t>>(w, stream);
+    case LG_I32: return launch<int32_t, fold_whole_sum<int32_t>>(w, stream);
+    case LG_U8: return launch<unsigned char, fold_whole_sum<unsigned char>>(w, stream);
+    case LG_BOOL: return launch<lg_bool, fold_whole_sum<lg_bool>>(w, stream);
     default: break;
     }
-    LG_FOR_FLOATS(w->dtype, return (launch<T, fold_sum<T, lg_real<T>>>(w, stream)));
+    LG_FOR_FLOATS(w->dtype, return (launch<T, fold_sum<T>>(w, stream)));
     return cudaSuccess;
 }
 

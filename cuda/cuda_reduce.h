@@ -13,7 +13,7 @@ extern "C" {
 typedef enum lg_reduce_kind { LG_REDUCE_SUM, LG_REDUCE_MEAN, LG_REDUCE_MAX, LG_REDUCE_MIN, LG_REDUCE_ARGMAX,
                               LG_REDUCE_VAR, LG_REDUCE_NORM } lg_reduce_kind;
 
-enum { LG_REDUCE_STATE = 32 }; /* bytes of one partial result at most */
+enum { LG_REDUCE_STATE = 48 }; /* bytes of one partial result at most */
 
 typedef struct lg_reduce_work {
     int kind, dtype;

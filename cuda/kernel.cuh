@@ -139,6 +139,45 @@ template <class R> __device__ __forceinline__ R lg_block_sum(R v, R *shared)
     return total;
 }
 
+/* A sum that also keeps what rounding took from it (Knuth's two-sum): as good as one of twice the bits. */
+template <class R> struct lg_careful {
+    R sum, lost;
+    __device__ __forceinline__ void add(R v)
+    {
+        const R next = sum + v, part = next - sum;
+        lost += (sum - (next - part)) + (v - part);
+        sum = next;
+    }
+    __device__ __forceinline__ void merge(const lg_careful &other)
+    {
+        add(other.sum);
+        lost += other.lost;
+    }
+    /* Where the sum is infinite or NaN, what was lost is no number. */
+    __device__ __forceinline__ R value() const { return sum - sum == R(0) ? sum + lost : sum; }
+};
+
+/* Over a warp, in every lane. */
+template <class R> __device__ __forceinline__ lg_careful<R> lg_warp_sum(lg_careful<R> v)
+{
+    for (int d = LG_WARP / 2; d > 0; d /= 2)
+        v.merge(lg_careful<R>{__shfl_xor_sync(0xffffffffu, v.sum, d), __shfl_xor_sync(0xffffffffu, v.lost, d)});
+    return {__shfl_sync(0xffffffffu, v.sum, 0), __shfl_sync(0xffffffffu, v.lost, 0)}; /* lanes round differently */
+}
+
+/* Over a block, as lg_block_sum. */
+template <class R> __device__ __forceinline__ lg_careful<R> lg_block_sum(lg_careful<R> v, lg_careful<R> *shared)
+{
+    const int lane = threadIdx.x % LG_WARP, warp = threadIdx.x / LG_WARP, warps = (int)blockDim.x / LG_WARP;
+    v = lg_warp_sum(v);
+    if (lane == 0) shared[warp] = v;
+    __syncthreads();
+    lg_careful<R> total = shared[0];
+    for (int w = 1; w < warps; ++w) total.merge(shared[w]);
+    __syncthreads();
+    return total;
+}
+
 /* ---- grids */
 
 static inline unsigned lg_blocks(int64_t items, int64_t per_block)
