@@ -34,24 +34,37 @@ static inline float lg_copysign_f32(float magnitude, float sign)
 
 /* ---- e^x */
 
-/* x = n ln 2 + r with an integer n and |r| <= ln(2) / 2. x is the sum of two numbers, of which `low` is
- * small: for arguments that f32 cannot hold. */
-typedef struct lg_reduced_f32 {
-    float r;
-    int32_t n;
-} lg_reduced_f32;
+/* 2^n for -126 <= n <= 127 */
+static inline float lg_exp2i_f32(int32_t n) { return lg_from_bits_f32((uint32_t)(n + 127) << 23); }
 
 /* Adding this rounds to an integer, which is then in the low bits. */
 static const float lg_round_f32 = 0x1.8p23f;
+/* The same for an n of which 2^n is wanted: what is in the low bits is the exponent, n + 127. */
+static const float lg_round_exponent_f32 = 0x1.8p23f + 127;
 
-static inline lg_reduced_f32 lg_reduce_f32(float high, float low)
+/* x = n ln 2 + r with an integer n and |r| <= ln(2) / 2. */
+typedef struct lg_reduced_f32 {
+    float r, shifted; /* n, with lg_round_exponent_f32 added */
+} lg_reduced_f32;
+
+/* x is the sum of two numbers, of which `low` is small: for arguments that f32 cannot hold. */
+static inline lg_reduced_f32 lg_reduce_sum_f32(float high, float low)
 {
-    float shifted = (high + low) * 1.44269504f + lg_round_f32;
-    float n = shifted - lg_round_f32;
+    float shifted = high * 1.44269504f + lg_round_exponent_f32;
+    float n = shifted - lg_round_exponent_f32;
     float r = high - n * 0.693359375f; /* exact: the constant has 9 bits */
-    r = r + low - n * -2.12194440e-4f;
-    return (lg_reduced_f32){r, (int32_t)(lg_bits_f32(shifted) - lg_bits_f32(lg_round_f32))};
+    return (lg_reduced_f32){r + low - n * -2.12194440e-4f, shifted};
 }
+
+static inline lg_reduced_f32 lg_reduce_f32(float x)
+{
+    float shifted = x * 1.44269504f + lg_round_exponent_f32;
+    float n = shifted - lg_round_exponent_f32;
+    return (lg_reduced_f32){x - n * 0.693359375f - n * -2.12194440e-4f, shifted};
+}
+
+/* 2^n for -126 <= n <= 127, and 0 for n = -127. */
+static inline float lg_scale_f32(lg_reduced_f32 x) { return lg_from_bits_f32(lg_bits_f32(x.shifted) << 23); }
 
 /* (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2; 2^-28 */
 static inline float lg_exp_tail_f32(float r)
@@ -59,61 +72,66 @@ static inline float lg_exp_tail_f32(float r)
     return 0.499999934f + r * (0.166665205f + r * (0.0416683898f + r * (0.00836873512f + r * 0.00138145636f)));
 }
 
-/* 2^n for -126 <= n <= 127 */
-static inline float lg_exp2i_f32(int32_t n) { return lg_from_bits_f32((uint32_t)(n + 127) << 23); }
+static inline float lg_exp_of_rest_f32(float r) { return 1 + (r + r * r * lg_exp_tail_f32(r)); }
 
 /* The power of two comes in two factors, as 2^128 and 2^-150 are none themselves. */
 static inline float lg_exp_f32(float x)
 {
     x = x > 89 ? 89 : x;
     x = x < -104 ? -104 : x;
-    lg_reduced_f32 z = lg_reduce_f32(x, 0);
-    float e = 1 + (z.r + z.r * z.r * lg_exp_tail_f32(z.r));
-    int32_t half = z.n >> 1;
-    return e * lg_exp2i_f32(half) * lg_exp2i_f32(z.n - half);
+    lg_reduced_f32 z = lg_reduce_f32(x);
+    int32_t n = (int32_t)(lg_bits_f32(z.shifted) - lg_bits_f32(lg_round_exponent_f32)), half = n >> 1;
+    return lg_exp_of_rest_f32(z.r) * lg_exp2i_f32(half) * lg_exp2i_f32(n - half);
 }
 
-/* e^(n ln 2 + r) where 2^n is a normal number. */
-static inline float lg_exp_of_reduced_f32(lg_reduced_f32 x)
-{
-    return (1 + (x.r + x.r * x.r * lg_exp_tail_f32(x.r))) * lg_exp2i_f32(x.n);
-}
+/* e^(n ln 2 + r), where lg_scale_f32 is 2^n. */
+static inline float lg_exp_of_reduced_f32(lg_reduced_f32 x) { return lg_exp_of_rest_f32(x.r) * lg_scale_f32(x); }
 
-/* The same for x below 80, quicker: what is below 2^-126 becomes 0. */
+/* The same for x below 80, quicker: what is below 2^-126 may become 0. */
 static inline float lg_exp_below_f32(float x)
 {
-    const float lowest = -87.3365448f;
-    float e = lg_exp_of_reduced_f32(lg_reduce_f32(x < lowest ? lowest : x, 0));
-    return x < lowest ? 0 : e;
+    const float zero = -88.03f; /* about -127 ln 2 */
+    return lg_exp_of_reduced_f32(lg_reduce_f32(x < zero ? zero : x));
 }
 
-/* e^(-x^2/2), 0 where that is below 2^-126. The rounding error of x^2 would come out multiplied by the
- * exponent: the square is taken in two parts. */
+/* e^(-x^2/2), 0 for NaN; what is below 2^-126 may be 0. The rounding error of x^2 would come out multiplied
+ * by the exponent: the square is taken in two parts. */
 static inline float lg_bell_f32(float x)
 {
-    const float last = 13.216f;
-    float a = lg_fabs_f32(x), b = a > last ? last : a;
+    const float zero = 13.27f; /* about the root of 254 ln 2 */
+    float a = lg_fabs_f32(x);
+    /* The smaller of both, as integers: compilers carry a choice of floats on to all that is made of them. */
+    float b = lg_from_bits_f32(lg_bits_f32(a) < lg_bits_f32(zero) ? lg_bits_f32(a) : lg_bits_f32(zero));
+#if defined(__FMA__)
+    float high = -0.5f * b * b, low = __builtin_fmaf(-0.5f * b, b, -high);
+#else
     float top = lg_from_bits_f32(lg_bits_f32(b) & 0xfffff000u); /* 12 bits: its square is exact */
-    float e = lg_exp_of_reduced_f32(lg_reduce_f32(-0.5f * (top * top), -0.5f * ((b - top) * (b + top))));
-    return a > last ? 0 : e;
+    float high = -0.5f * (top * top), low = -0.5f * ((b - top) * (b + top));
+#endif
+    return lg_exp_of_reduced_f32(lg_reduce_sum_f32(high, low));
 }
 
 /* ---- logarithms */
 
 /* x = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); for positive finite x. */
-static inline lg_reduced_f32 lg_split_f32(float x)
+typedef struct lg_split_f32 {
+    float f;
+    int32_t n;
+} lg_split_f32;
+
+static inline lg_split_f32 lg_split_of_f32(float x)
 {
     int32_t subnormal = x < 0x1p-126f;
     x = subnormal ? x * 0x1p23f : x;
     uint32_t u = lg_bits_f32(x) - 0x3f3504f3u; /* sqrt(1/2) */
     float m = lg_from_bits_f32((u & 0x007fffffu) + 0x3f3504f3u);
-    return (lg_reduced_f32){m - 1, ((int32_t)u >> 23) - (subnormal ? 23 : 0)};
+    return (lg_split_f32){m - 1, ((int32_t)u >> 23) - (subnormal ? 23 : 0)};
 }
 
 static inline float lg_log_f32(float x)
 {
-    lg_reduced_f32 s = lg_split_f32(x);
-    float f = s.r, n = (float)s.n;
+    lg_split_f32 s = lg_split_of_f32(x);
+    float f = s.f, n = (float)s.n;
     /* (log(1 + f) - f + f^2 / 2) / f^3; 2^-30 */
     float p = -0.116756995f + f * 0.0674668975f;
     p = 0.118881666f + f * p;
@@ -151,8 +169,8 @@ static inline float lg_tanh_f32(float x)
 {
     float a = lg_fabs_f32(x);
     a = a > 10 ? 10 : a;
-    lg_reduced_f32 z = lg_reduce_f32(2 * a, 0);
-    float scale = lg_exp2i_f32(z.n);
+    lg_reduced_f32 z = lg_reduce_f32(2 * a);
+    float scale = lg_scale_f32(z);
     float t = scale * (z.r + z.r * z.r * lg_exp_tail_f32(z.r)) + (scale - 1);
     return lg_copysign_f32(t / (t + 2), x);
 }
@@ -178,7 +196,7 @@ static inline float lg_erf_f32(float x)
     q = -0.633272421f + t * q;
     q = -1.12955204f + t * q;
     q = 0.000182459456f + t * q;
-    return a < 0.95f ? x * p : lg_copysign_f32(1 - lg_exp_of_reduced_f32(lg_reduce_f32(q, 0)), x);
+    return a < 0.95f ? x * p : lg_copysign_f32(1 - lg_exp_of_reduced_f32(lg_reduce_f32(q)), x);
 }
 
 /* The tail beyond |x| is e^(-x^2/2) times a smooth function; what is fitted is (t + 4) times that, in
@@ -202,7 +220,8 @@ static inline float lg_normal_cdf_f32(float x)
     q = 0.0099717981f + z * q;
     q = -0.0664902391f + z * q;
     q = 0.398942279f + z * q;
-    return t < 0.8f ? 0.5f + x * q : x > 0 ? 1 - tail : tail;
+    float left = t < 0.8f ? 0.5f + x * q : tail;
+    return x >= 0.8f ? 1 - tail : left;
 }
 
 /* ---- powers */
@@ -256,12 +275,12 @@ static inline float lg_pow_f32(float x, float y)
     uint32_t y_bits = lg_bits_f32(b) < least ? least : lg_bits_f32(b); /* as a maximum of integers */
     float exponent = lg_copysign_f32(lg_from_bits_f32(y_bits), y);
 
-    lg_reduced_f32 s = lg_split_f32(a);
+    lg_split_f32 s = lg_split_of_f32(a);
     float n = a == 0 ? -1e30f : (float)s.n;
     n = a < INFINITY ? n : a == INFINITY ? 1e30f : NAN;
-    double log2 = (double)n + (double)s.r * lg_log2_poly_f32((double)s.r);
+    double log2 = (double)n + (double)s.f * lg_log2_poly_f32((double)s.f);
     float z = lg_exp2_f32((double)exponent * log2);
-    float rough = exponent * (n + s.r); /* within a factor of 1.5 of what 2 is raised to */
+    float rough = exponent * (n + s.f); /* within a factor of 1.5 of what 2 is raised to */
     z = rough > 600 ? INFINITY : z;
     z = rough < -600 ? 0 : z;
     z = a == 1 ? 1 : z; /* also for an infinite or NaN y */

@@ -94,12 +94,10 @@ static inline lg_exponent_16 lg_exponent_of_16(__m512 y)
 /* x^y, where log2 is that of |x|. */
 static inline __m512 lg_pow_of_log2_16(__m512 x, lg_log2_16 log2, lg_exponent_16 e)
 {
-    const __m512 one = LG_SPLAT(1);
-    __m512 t = _mm512_mul_ps(e.y, log2.high);
-    __m512 low = LG_FMA(e.y, log2.low, _mm512_fmsub_ps(e.y, log2.high, t));
-    __m512 f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEAREST_INT), n = _mm512_sub_ps(t, f);
-    /* low is added; 1 instead of it where it is larger or NaN, which is where 2^n is 0 or infinite. */
-    f = _mm512_add_ps(f, _mm512_range_ps(low, one, 2));
+    const __m512 one = LG_SPLAT(1), round = LG_SPLAT(0x1.8p23f);
+    __m512 n = _mm512_sub_ps(LG_FMA(e.y, log2.high, round), round);
+    __m512 f = LG_FMA(e.y, log2.low, _mm512_fmsub_ps(e.y, log2.high, n));
+    f = _mm512_range_ps(f, one, 2); /* 1 where f is larger or NaN: 2^n is 0, infinite or NaN there */
     __m512 p = LG_FMA(f, LG_SPLAT(1.45175702e-05f), LG_SPLAT(0.000154588536f));
     p = LG_FMA(f, p, LG_SPLAT(0.00133372856f));
     p = LG_FMA(f, p, LG_SPLAT(0.00961806618f));
