@@ -15,7 +15,7 @@
 #include "report.h"
 
 typedef struct settings {
-    const char *model, *data, *out, *classes;
+    const char *model, *data, *out, *classes, *device;
     int epochs, batch, threads;
     double lr;
     uint64_t seed;
@@ -92,6 +92,12 @@ static void train_epoch(trainer *t)
     }
 }
 
+/* Itself, where there is no GPU. */
+static luge_tensor *on_host(luge_tensor *t)
+{
+    return luge_to(t, luge_device_cpu(), NULL);
+}
+
 static void evaluate(trainer *t)
 {
     LUGE_EVAL(t->net);
@@ -100,18 +106,30 @@ static void evaluate(trainer *t)
     while (luge_loader_next(t->test, &b)) {
         LUGE_SCOPE("eval");
         luge_tensor *guess = luge_argmax(luge_forward(t->net, b.input), 1);  /* [N] */
-        const float *pixels = luge_tensor_data(b.input, LUGE_F32);
-        const int64_t *truth = luge_tensor_data(b.target, LUGE_I64);
-        const int64_t *guesses = luge_tensor_data(guess, LUGE_I64);
+        const float *pixels = luge_tensor_data(on_host(b.input), LUGE_F32);
+        const int64_t *truth = luge_tensor_data(on_host(b.target), LUGE_I64);
+        const int64_t *guesses = luge_tensor_data(on_host(guess), LUGE_I64);
         for (int64_t i = 0; i < b.size && luge_ok(); ++i)
             results_add(&t->results, pixels + i * SIDE * SIDE, truth[i], guesses[i]);
     }
+}
+
+/* What is made from here on is made there. A GPU that was asked for by name must be there; with "auto" the
+ * CPU is used where there is none. */
+static void choose_device(const char *name)
+{
+    luge_device device;
+    if (luge_device_parse(name, &device) != LUGE_OK || luge_set_default_device(device) != LUGE_OK) return;
+    if (device.kind != luge_device_cpu().kind) printf("on cuda:%d\n", device.index);
+    else if (strcmp(name, "auto") != 0) printf("on the CPU, %d threads\n", luge_num_threads());
+    else printf("on the CPU, %d threads; no GPU: %s\n", luge_num_threads(), luge_device_why_not(luge_device_cuda(0)));
 }
 
 static void open_trainer(trainer *t, const settings *s)
 {
     luge_seed(s->seed);
     if (s->threads != 0) luge_set_num_threads(s->threads);
+    choose_device(s->device);
     t->net = make_net(s->model);
     t->opt = luge_adam_create(t->net, s->lr, NULL);
     t->loss = luge_meter_create();
@@ -119,9 +137,9 @@ static void open_trainer(trainer *t, const settings *s)
     t->bar = (progress_bar){.epochs = s->epochs, .loss = NAN, .accuracy = NAN};
     luge_dataset *train = luge_dataset_mnist(s->data, LUGE_TRAIN), *test = luge_dataset_mnist(s->data, LUGE_TEST);
     if (luge_ok()) {
-        printf("%s, %lld parameters; %s, %lld training and %lld test pictures; %d threads\n", s->model,
+        printf("%s, %lld parameters; %s, %lld training and %lld test pictures\n", s->model,
                (long long)luge_module_param_count(t->net), s->data, (long long)luge_dataset_size(train),
-               (long long)luge_dataset_size(test), luge_num_threads());
+               (long long)luge_dataset_size(test));
     }
     t->test = luge_loader_create(test, 250, NULL);
     t->train = luge_loader_create(train, s->batch,
@@ -189,6 +207,12 @@ static void run(trainer *t, const settings *s)
 
 /* ---- the command line */
 
+static void show_warning(luge_log_level level, const char *text, void *user)
+{
+    (void)user;
+    if (level == LUGE_LOG_WARNING) fprintf(stderr, "warning: %s\n", text);
+}
+
 static const char usage[] =
     "usage: mnist [options]\n"
     "  --model mlp|lenet   what to train (lenet)\n"
@@ -197,6 +221,7 @@ static const char usage[] =
     "  --epochs N          passes over the training set (2)\n"
     "  --batch N           pictures in a step (64)\n"
     "  --lr RATE           highest learning rate of the one-cycle schedule (0.002)\n"
+    "  --device DEVICE     auto (a GPU if there is one), cpu, cuda or cuda:N (auto)\n"
     "  --seed N            of weights, order and dropout (1)\n"
     "  --threads N         threads (as many as there are cores)\n"
     "  --out DIR           write weights.safetensors and report.png there\n";
@@ -213,11 +238,11 @@ static double number(const char *option, const char *text, double low, double hi
 /* False: help was asked for, or the command line is wrong (then an error stands). */
 static bool parse(int argc, char **argv, settings *s)
 {
-    enum { MODEL, DATA, CLASSES_FILE, EPOCHS, BATCH, RATE, SEED, THREADS, OUT, HELP };
+    enum { MODEL, DATA, CLASSES_FILE, EPOCHS, BATCH, RATE, DEVICE, SEED, THREADS, OUT, HELP };
     static const struct option options[] = {
         {"model", 1, 0, MODEL}, {"data", 1, 0, DATA}, {"classes", 1, 0, CLASSES_FILE}, {"epochs", 1, 0, EPOCHS},
-        {"batch", 1, 0, BATCH}, {"lr", 1, 0, RATE}, {"seed", 1, 0, SEED}, {"threads", 1, 0, THREADS},
-        {"out", 1, 0, OUT}, {"help", 0, 0, HELP}, {0, 0, 0, 0},
+        {"batch", 1, 0, BATCH}, {"lr", 1, 0, RATE}, {"device", 1, 0, DEVICE}, {"seed", 1, 0, SEED},
+        {"threads", 1, 0, THREADS}, {"out", 1, 0, OUT}, {"help", 0, 0, HELP}, {0, 0, 0, 0},
     };
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
@@ -227,6 +252,7 @@ static bool parse(int argc, char **argv, settings *s)
         case EPOCHS: s->epochs = (int)number("epochs", optarg, 1, 1e6); break;
         case BATCH: s->batch = (int)number("batch", optarg, 1, 1e6); break;
         case RATE: s->lr = number("lr", optarg, 0, 1e3); break;
+        case DEVICE: s->device = optarg; break;
         case SEED: s->seed = (uint64_t)number("seed", optarg, 0, 0x1p53); break;
         case THREADS: s->threads = (int)number("threads", optarg, 1, 1024); break;
         case OUT: s->out = optarg; break;
@@ -241,8 +267,9 @@ static bool parse(int argc, char **argv, settings *s)
 int main(int argc, char **argv)
 {
     settings s = {.model = "lenet", .data = "/usr/share/datasets/fashion-mnist", .epochs = 2, .batch = 64,
-                  .lr = 2e-3, .seed = 1};
+                  .lr = 2e-3, .device = "auto", .seed = 1};
     static trainer t; /* its pictures are large */
+    luge_set_log(show_warning, NULL);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (parse(argc, argv, &s)) run(&t, &s);
     close_trainer(&t);

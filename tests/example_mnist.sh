@@ -18,6 +18,10 @@ refused "no model \"resnet\"" --model resnet --data "$work"
 refused "train-images-idx3-ubyte: not there" --data "$work"
 refused "a number from 1" --epochs 0
 refused "a number from 1" --batch 12x
+refused "auto, cpu, cuda or cuda:<number>" --device gpu
+export LUGE_CUDA_MODULE=$work/none.so # the rest is about the CPU
+refused "device cuda:1: there is no" --device cuda:1
+"$mnist" --epochs 1 --data "$work" 2>/dev/null | grep -q "on the CPU.*; no GPU: there is no" || fail "does not say why it is on the CPU"
 refused "what is \"extra\"" extra
 touch "$work/file"
 refused "not a directory" --out "$work/file"
