@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/device.h"
+#include "tests/support/kernel.h"
 #include "tests/support/ops.h"
 
 static void test_values(void **state)
@@ -209,6 +211,120 @@ static void test_AMP_04_autocast_nests(void **state)
     assert_near(luge_item(luge_matmul(w, x)), 1.000244140625, 0);
 }
 
+/* ---- kernels against the reference, whatever the strides; the CPU's take f32 and f64 */
+
+static const struct {
+    luge_dtype dtype;
+    double bound;
+    bool on_cpu;
+} kernel_dtypes[] = {
+    {LUGE_F32, 3e-6, true}, {LUGE_F64, 1e-13, true}, {LUGE_F16, 2e-3, false}, {LUGE_BF16, 1e-2, false}};
+#define EACH_DTYPE(d) \
+    for (size_t d = 0; d < sizeof kernel_dtypes / sizeof *kernel_dtypes; ++d) \
+        if (kernel_dtypes[d].on_cpu || !on_cpu())
+
+static void check_product(size_t d, luge_shape a, luge_shape b, int layouts)
+{
+    char what[64];
+    snprintf(what, sizeof what, "matmul, dtype %zu, rank %d, %lld inner, layouts %d", d, a.rank,
+             (long long)a.dim[a.rank - 1], layouts);
+    const luge_dtype dtype = kernel_dtypes[d].dtype;
+    check_kernel(&lg_op_matmul,
+                 LUGE_LIST(random_layout(a, dtype, layouts / LAYOUTS), random_layout(b, dtype, layouts % LAYOUTS)), NULL,
+                 kernel_dtypes[d].bound, what);
+}
+
+static void test_kernels_of_products(void **state)
+{
+    (void)state;
+    EACH_DTYPE(d)
+    {
+        for (int layouts = 0; layouts < LAYOUTS * LAYOUTS; ++layouts) {
+            LUGE_SCOPE("test");
+            check_product(d, LUGE_SHAPE(7, 9), LUGE_SHAPE(9, 15), layouts);
+            check_product(d, LUGE_SHAPE(3, 2, 5, 8), LUGE_SHAPE(3, 2, 8, 6), layouts);
+            if (layouts % (LAYOUTS + 1) != 0) continue; /* the same layout for both */
+            check_product(d, LUGE_SHAPE(1, 5), LUGE_SHAPE(5, 1), layouts);
+            check_product(d, LUGE_SHAPE(4, 1, 8), LUGE_SHAPE(4, 8, 3), layouts);
+            check_product(d, LUGE_SHAPE(2, 3, 0), LUGE_SHAPE(2, 0, 4), layouts);
+        }
+        check_product(d, LUGE_SHAPE(3, 1030), LUGE_SHAPE(1030, 5), 0); /* a sum that is cut into parts */
+    }
+}
+
+static void test_kernels_of_linear(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{6, 8, 5}, {1, 4, 3}, {5, 3, 1}, {9, 600, 4}, {4, 0, 3}, {0, 3, 2}};
+    EACH_DTYPE(d)
+    {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+            for (int layout = 0; layout < 4; ++layout) {
+                LUGE_SCOPE("test");
+                char what[64];
+                snprintf(what, sizeof what, "linear, dtype %zu, sizes %zu, layout %d", d, i, layout);
+                const luge_dtype dtype = kernel_dtypes[d].dtype;
+                const int64_t n = sizes[i][0], in = sizes[i][1], out = sizes[i][2];
+                luge_tensor *x = random_layout(LUGE_SHAPE(n, in), dtype, layout);
+                luge_tensor *weight = random_layout(LUGE_SHAPE(out, in), dtype, ((int)i + layout) % 4);
+                luge_tensor *bias = random_layout(LUGE_SHAPE(out), dtype, layout);
+                luge_tensor *g = random_layout(LUGE_SHAPE(n, out), dtype, ((int)i + layout) % 4);
+                check_kernel(&lg_op_linear, LUGE_LIST(x, weight, bias), NULL, kernel_dtypes[d].bound, what);
+                check_kernel(&lg_op_linear, LUGE_LIST(x, weight, LUGE_NONE), NULL, kernel_dtypes[d].bound, what);
+                check_kernel(&lg_op_linear_backward_weight, LUGE_LIST(g, x), NULL, kernel_dtypes[d].bound, what);
+            }
+        }
+    }
+}
+
+static void test_a_batch_that_shares_a_matrix(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *shared = luge_expand(luge_randn(LUGE_SHAPE(1, 7, 6), NULL), LUGE_SHAPE(4, 7, 6));
+    luge_tensor *batch = luge_randn(LUGE_SHAPE(4, 5, 7), NULL);
+    check_kernel(&lg_op_matmul, LUGE_LIST(batch, shared), NULL, 3e-6, "shared b");
+    check_kernel(&lg_op_matmul, LUGE_LIST(luge_transpose(shared, 1, 2), luge_transpose(batch, 1, 2)), NULL, 3e-6, "shared a");
+    luge_tensor *one = luge_expand(luge_randn(LUGE_SHAPE(1, 1), NULL), LUGE_SHAPE(9, 7));
+    check_kernel(&lg_op_matmul, LUGE_LIST(one, luge_transpose(one, 0, 1)), NULL, 3e-6, "all strides 0");
+}
+
+/* The gradients of weight and bias in one go, and as they are made of ops. */
+static void test_linear_gradients_in_one_go(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *x = luge_randn(LUGE_SHAPE(6, 4), NULL), *gy = luge_randn(LUGE_SHAPE(6, 5), NULL);
+    luge_tensor *weight = luge_requires_grad_(luge_randn(LUGE_SHAPE(5, 4), NULL));
+    luge_tensor *bias = luge_requires_grad_(luge_randn(LUGE_SHAPE(5), NULL));
+    luge_backward(luge_sum(luge_mul(luge_linear(x, weight, bias), gy), LUGE_ALL_AXES));
+    assert_close(luge_tensor_grad(weight), luge_matmul(luge_transpose(gy, 0, 1), x), 1e-6, "weight");
+    assert_close(luge_tensor_grad(bias), luge_sum(gy, LUGE_AXES(0)), 1e-6, "bias");
+}
+
+/* TF32 rounds factors to 10 bits, where there is such a thing. */
+static void test_tf32_on_request(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *a = luge_full(LUGE_SHAPE(8, 8), 1 + 0x1p-12, NULL), *one = luge_ones(LUGE_SHAPE(8, 8), NULL);
+    assert_int_equal(luge_tf32(), LUGE_TF32_NOTHING);
+    assert_near(luge_item(luge_max(luge_matmul(a, one), LUGE_ALL_AXES)), 8 + 0x1p-9, 0);
+    assert_int_equal(luge_set_tf32(LUGE_TF32_CONV), LUGE_OK);
+    assert_near(luge_item(luge_max(luge_matmul(a, one), LUGE_ALL_AXES)), 8 + 0x1p-9, 0);
+    assert_int_equal(luge_set_tf32(LUGE_TF32_MATMUL | LUGE_TF32_CONV), LUGE_OK);
+    const double product = luge_item(luge_max(luge_matmul(a, one), LUGE_ALL_AXES));
+    const double wide = luge_item(
+        luge_max(luge_matmul(luge_cast(a, LUGE_F64), luge_cast(one, LUGE_F64)), LUGE_ALL_AXES));
+    assert_int_equal(luge_tf32(), LUGE_TF32_MATMUL | LUGE_TF32_CONV);
+    luge_set_tf32(LUGE_TF32_NOTHING);
+    assert_near(product, on_cpu() ? 8 + 0x1p-9 : 8, 0);
+    assert_near(wide, 8 + 0x1p-9, 0);
+    assert_int_equal(luge_set_tf32(4), LUGE_ERR_ARGUMENT);
+    assert_error(LUGE_ERR_ARGUMENT, "luge_set_tf32: 4 is not made of luge_tf32_uses");
+    assert_int_equal(luge_tf32(), LUGE_TF32_NOTHING);
+}
+
 static void test_wrong_inputs(void **state)
 {
     (void)state;
@@ -262,6 +378,11 @@ int main(void)
         OP_TEST(test_NUM_15_bias_gradient_over_a_long_half_batch),
         OP_TEST(test_halves_add_up_in_f32),
         OP_TEST(test_AMP_04_autocast_nests),
+        OP_TEST(test_kernels_of_products),
+        OP_TEST(test_kernels_of_linear),
+        OP_TEST(test_a_batch_that_shares_a_matrix),
+        OP_TEST(test_linear_gradients_in_one_go),
+        OP_TEST(test_tf32_on_request),
         OP_TEST(test_wrong_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
