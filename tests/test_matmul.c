@@ -219,7 +219,7 @@ static const struct {
     bool on_cpu;
 } kernel_dtypes[] = {
     {LUGE_F32, 3e-6, true}, {LUGE_F64, 1e-13, true}, {LUGE_F16, 2e-3, false}, {LUGE_BF16, 1e-2, false}};
-#define EACH_DTYPE(d) \
+#define EACH_DTYPE(d)                                                         \
     for (size_t d = 0; d < sizeof kernel_dtypes / sizeof *kernel_dtypes; ++d) \
         if (kernel_dtypes[d].on_cpu || !on_cpu())
 
@@ -230,8 +230,8 @@ static void check_product(size_t d, luge_shape a, luge_shape b, int layouts)
              (long long)a.dim[a.rank - 1], layouts);
     const luge_dtype dtype = kernel_dtypes[d].dtype;
     check_kernel(&lg_op_matmul,
-                 LUGE_LIST(random_layout(a, dtype, layouts / LAYOUTS), random_layout(b, dtype, layouts % LAYOUTS)), NULL,
-                 kernel_dtypes[d].bound, what);
+                 LUGE_LIST(random_layout(a, dtype, layouts / LAYOUTS), random_layout(b, dtype, layouts % LAYOUTS)),
+                 NULL, kernel_dtypes[d].bound, what);
 }
 
 static void test_kernels_of_products(void **state)
@@ -284,7 +284,8 @@ static void test_a_batch_that_shares_a_matrix(void **state)
     luge_tensor *shared = luge_expand(luge_randn(LUGE_SHAPE(1, 7, 6), NULL), LUGE_SHAPE(4, 7, 6));
     luge_tensor *batch = luge_randn(LUGE_SHAPE(4, 5, 7), NULL);
     check_kernel(&lg_op_matmul, LUGE_LIST(batch, shared), NULL, 3e-6, "shared b");
-    check_kernel(&lg_op_matmul, LUGE_LIST(luge_transpose(shared, 1, 2), luge_transpose(batch, 1, 2)), NULL, 3e-6, "shared a");
+    check_kernel(&lg_op_matmul, LUGE_LIST(luge_transpose(shared, 1, 2), luge_transpose(batch, 1, 2)), NULL, 3e-6,
+                 "shared a");
     luge_tensor *one = luge_expand(luge_randn(LUGE_SHAPE(1, 1), NULL), LUGE_SHAPE(9, 7));
     check_kernel(&lg_op_matmul, LUGE_LIST(one, luge_transpose(one, 0, 1)), NULL, 3e-6, "all strides 0");
 }
@@ -314,8 +315,8 @@ static void test_tf32_on_request(void **state)
     assert_near(luge_item(luge_max(luge_matmul(a, one), LUGE_ALL_AXES)), 8 + 0x1p-9, 0);
     assert_int_equal(luge_set_tf32(LUGE_TF32_MATMUL | LUGE_TF32_CONV), LUGE_OK);
     const double product = luge_item(luge_max(luge_matmul(a, one), LUGE_ALL_AXES));
-    const double wide = luge_item(
-        luge_max(luge_matmul(luge_cast(a, LUGE_F64), luge_cast(one, LUGE_F64)), LUGE_ALL_AXES));
+    const double wide =
+        luge_item(luge_max(luge_matmul(luge_cast(a, LUGE_F64), luge_cast(one, LUGE_F64)), LUGE_ALL_AXES));
     assert_int_equal(luge_tf32(), LUGE_TF32_MATMUL | LUGE_TF32_CONV);
     luge_set_tf32(LUGE_TF32_NOTHING);
     assert_near(product, on_cpu() ? 8 + 0x1p-9 : 8, 0);
