@@ -136,6 +136,29 @@ static void nobody_waits_in_a_step(void **state)
     }
 }
 
+/* An MLP with two hidden layers: 20 launches, those of libraries among them, are what a step may take. */
+static void a_step_of_an_mlp_is_few_launches(void **state)
+{
+    (void)state;
+    luge_module *net = luge_nn_sequential(luge_nn_linear(20, 16, NULL), luge_nn_relu(), luge_nn_linear(16, 8, NULL),
+                                          luge_nn_relu(), luge_nn_linear(8, 10, NULL));
+    luge_optim *optim = luge_adamw_create(net, 1e-3, 1e-2, NULL);
+    for (int i = 0; i < 3; ++i) {
+        LUGE_SCOPE("step");
+        luge_tensor *x = luge_randn(LUGE_SHAPE(32, 20), NULL), *labels = luge_randint(0, 10, LUGE_SHAPE(32));
+        const luge_device_counts before = counts();
+        luge_backward(luge_cross_entropy(luge_forward(net, x), labels, NULL));
+        luge_optim_step(optim);
+        luge_optim_zero_grad(optim);
+        assert_ok();
+        const luge_device_counts after = counts();
+        if (i > 0) /* at first also algorithms are chosen, and memory is taken */
+            assert_in_range(after.launches + after.library_calls - before.launches - before.library_calls, 1, 20);
+    }
+    luge_optim_destroy(optim);
+    luge_module_destroy(net);
+}
+
 /* ---- errors in the data */
 
 static void wrong_data_is_told_when_somebody_waits(void **state)
@@ -343,6 +366,7 @@ int main(void)
 {
     if (on_cpu()) return 77;
     const struct CMUnitTest tests[] = {
+        OP_TEST(a_step_of_an_mlp_is_few_launches),
         OP_TEST(nobody_waits_in_a_step),     OP_TEST(wrong_data_is_told_when_somebody_waits),
         OP_TEST(copies_without_waiting),     OP_TEST(gradients_cross_devices),
         OP_TEST(numbers_of_the_host),        OP_TEST(a_full_device_is_an_error),
