@@ -248,7 +248,10 @@ static luge_status avg_pool2d_backward_reference(const lg_call *call)
 static luge_status avg_pool2d_backward_infer(lg_call *call)
 {
     const lg_pool2d_attrs *a = call->attrs;
-    lg_spec_image(call, 0, &a->in_shape, call->in[0]);
+    const luge_tensor *g = call->in[0];
+    /* A gradient of 1 x 1 windows has both layouts, and what is pooled comes from convolutions. */
+    if (lg_strides_are_channels_last(&g->shape, g->stride)) lg_spec_channels_last(call, 0, g->dtype, &a->in_shape);
+    else lg_spec_contiguous(call, 0, g->dtype, &a->in_shape);
     return LUGE_OK;
 }
 

@@ -95,6 +95,11 @@ static void test_layout_is_kept(void **state)
     luge_requires_grad_(last);
     backward_of(luge_contiguous(luge_max_pool2d(last, 2, NULL)));
     assert_true(luge_tensor_stride(luge_tensor_grad(last), 1) == 1);
+
+    /* The gradient of a global mean, which as a matrix has no layout. */
+    luge_tensor *other = luge_requires_grad_(luge_channels_last(x));
+    backward_of(luge_reshape(luge_adaptive_avg_pool2d(other, 1, 1), LUGE_SHAPE(2, 3)));
+    assert_true(luge_tensor_stride(luge_tensor_grad(other), 1) == 1);
 }
 
 typedef struct pooling {
