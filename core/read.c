@@ -11,17 +11,26 @@ static _Alignas(64) char empty_elements[64];
 
 /* ---- making */
 
-luge_tensor *luge_empty(luge_shape shape, const luge_tensor_options *options)
+luge_tensor *lg_empty(const char *name, luge_shape shape, const luge_tensor_options *options)
 {
     if (!lg_ok()) return NULL;
     luge_tensor_options o;
     lg_device *device;
     if (lg_tensor_options(options, &o, &device) != LUGE_OK) return NULL;
+    lg_thread *self = lg_self();
+    const char *outer = self->op;
+    self->op = name;
     lg_memory *memory = o.pinned ? lg_pinned_memory() : device->memory;
     luge_tensor *t = memory != NULL ? lg_tensor_create_in(memory, device, o.dtype, &shape, NULL) : NULL;
+    self->op = outer;
     if (t == NULL) return NULL;
     lg_set_requires_grad(t, o.requires_grad);
     return lg_borrow(t);
+}
+
+luge_tensor *luge_empty(luge_shape shape, const luge_tensor_options *options)
+{
+    return lg_empty("empty", shape, options);
 }
 
 luge_tensor *luge_empty_like(const luge_tensor *t)
@@ -47,7 +56,12 @@ static luge_status fill_bools(luge_tensor *t, const unsigned char *from)
 
 luge_tensor *luge_from_array(const void *data, luge_dtype dtype, luge_shape shape)
 {
-    luge_tensor *t = luge_empty(shape, &(luge_tensor_options){.dtype = dtype});
+    if (!lg_ok()) return NULL;
+    if (!lg_dtype_valid(dtype)) {
+        lg_fail(LUGE_ERR_DTYPE, "from_array: %d is no luge_dtype", (int)dtype);
+        return NULL;
+    }
+    luge_tensor *t = lg_empty("from_array", shape, &(luge_tensor_options){.dtype = dtype});
     if (t == NULL || t->numel == 0) return t;
     if (data == NULL) {
         lg_fail(LUGE_ERR_ARGUMENT, "from_array: the array is NULL, but %" PRId64 " elements are to be read", t->numel);
@@ -70,7 +84,7 @@ luge_tensor *luge_from_values(luge_shape shape, const double *values, int count)
                 lg_shape_text(text, &shape), numel);
         return NULL;
     }
-    luge_tensor *t = luge_empty(shape, NULL);
+    luge_tensor *t = lg_empty("from_values", shape, NULL);
     if (t == NULL || numel == 0) return t;
     if (values == NULL) {
         lg_fail(LUGE_ERR_ARGUMENT, "from_values: the values are NULL");

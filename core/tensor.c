@@ -100,18 +100,21 @@ static int64_t extent(const luge_shape *shape, const int64_t *stride)
 /* Says what is wrong with a shape that no tensor can have. */
 static void fail_shape(const luge_shape *shape)
 {
+    const char *op = lg_self()->op, *colon = op != NULL ? ": " : "";
     char text[LG_SHAPE_TEXT];
+    if (op == NULL) op = "";
     if (shape->rank < 0 || shape->rank > LUGE_MAX_RANK) {
-        lg_fail(LUGE_ERR_SHAPE, "a tensor has 0 to %d axes, not %d", LUGE_MAX_RANK, shape->rank);
+        lg_fail(LUGE_ERR_SHAPE, "%s%sa tensor has 0 to %d axes, not %d", op, colon, LUGE_MAX_RANK, shape->rank);
         return;
     }
     lg_shape_text(text, shape);
     for (int i = 0; i < shape->rank; ++i)
         if (shape->dim[i] < 0) {
-            lg_fail(LUGE_ERR_SHAPE, "there is no tensor of shape %s: size %d is negative", text, i);
+            lg_fail(LUGE_ERR_SHAPE, "%s%sthere is no tensor of shape %s: size %d is negative", op, colon, text, i);
             return;
         }
-    lg_fail(LUGE_ERR_SHAPE, "there is no tensor of shape %s: so many elements do not fit in any memory", text);
+    lg_fail(LUGE_ERR_SHAPE, "%s%sthere is no tensor of shape %s: so many elements do not fit in any memory", op, colon,
+            text);
 }
 
 luge_tensor *lg_tensor_create_in(lg_memory *memory, lg_device *device, luge_dtype dtype, const luge_shape *shape,

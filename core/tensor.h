@@ -68,6 +68,8 @@ void lg_tensor_free(luge_tensor *t);
 luge_tensor *lg_borrow(luge_tensor *owned);
 /* The same for a tensor that somebody else owns: retained first. */
 luge_tensor *lg_lend(luge_tensor *t);
+/* luge_empty for the public function `name`, which messages about the shape or memory begin with. */
+luge_tensor *lg_empty(const char *name, luge_shape shape, const luge_tensor_options *options);
 
 /* ---- reading and writing */
 

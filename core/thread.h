@@ -40,7 +40,7 @@ typedef struct lg_thread {
     int n_text, cap_text;
     uint64_t next_frame;
     uint64_t seed, rng_offset; /* Philox */
-    const char *op;            /* the op that runs, for messages of the allocator; NULL */
+    const char *op;            /* the op that runs, for messages of shapes and allocators; NULL */
     double flops;              /* counted by the call path */
     bool registered;           /* the thread-end handler knows this thread */
     char error_text[LG_ERROR_TEXT];

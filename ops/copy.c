@@ -180,5 +180,8 @@ luge_tensor *luge_fill_(luge_tensor *t, double value)
 luge_tensor *luge_zero_(luge_tensor *t)
 {
     lg_number_attrs attrs = {0};
-    return LG_CALL_IN_PLACE(fill, &attrs, t);
+    luge_scope scope = luge_scope_enter("zero_"); /* for messages: the op is fill */
+    luge_tensor *done = LG_CALL_IN_PLACE(fill, &attrs, t);
+    luge_scope_exit(scope, NULL);
+    return done;
 }

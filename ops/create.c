@@ -138,11 +138,11 @@ FILLER(randperm, infer_integers, lg_randint_attrs)
 /* ---- public functions */
 
 /* The empty tensor to fill. It wants a gradient only once it is filled. */
-static luge_tensor *start(luge_shape shape, const luge_tensor_options *options)
+static luge_tensor *start(const char *name, luge_shape shape, const luge_tensor_options *options)
 {
     luge_tensor_options plain = options == NULL ? (luge_tensor_options){0} : *options;
     plain.requires_grad = false;
-    return luge_empty(shape, &plain);
+    return lg_empty(name, shape, &plain);
 }
 
 static luge_tensor *finish(luge_tensor *t, const luge_tensor_options *options)
@@ -150,15 +150,35 @@ static luge_tensor *finish(luge_tensor *t, const luge_tensor_options *options)
     return options != NULL && options->requires_grad ? luge_requires_grad_(t) : t;
 }
 
-luge_tensor *luge_full(luge_shape shape, double value, const luge_tensor_options *options)
+static luge_tensor *constant(const char *name, luge_shape shape, double value, const luge_tensor_options *options)
 {
-    return finish(luge_fill_(start(shape, options), value), options);
+    return finish(luge_fill_(start(name, shape, options), value), options);
 }
 
-luge_tensor *luge_zeros(luge_shape shape, const luge_tensor_options *options) { return luge_full(shape, 0, options); }
-luge_tensor *luge_ones(luge_shape shape, const luge_tensor_options *options) { return luge_full(shape, 1, options); }
-luge_tensor *luge_zeros_like(const luge_tensor *t) { return luge_fill_(luge_empty_like(t), 0); }
-luge_tensor *luge_ones_like(const luge_tensor *t) { return luge_fill_(luge_empty_like(t), 1); }
+luge_tensor *luge_full(luge_shape shape, double value, const luge_tensor_options *options)
+{
+    return constant("full", shape, value, options);
+}
+
+luge_tensor *luge_zeros(luge_shape shape, const luge_tensor_options *options)
+{
+    return constant("zeros", shape, 0, options);
+}
+
+luge_tensor *luge_ones(luge_shape shape, const luge_tensor_options *options)
+{
+    return constant("ones", shape, 1, options);
+}
+
+luge_tensor *luge_zeros_like(const luge_tensor *t)
+{
+    return lg_usable(t, "zeros_like") ? luge_fill_(luge_empty_like(t), 0) : NULL;
+}
+
+luge_tensor *luge_ones_like(const luge_tensor *t)
+{
+    return lg_usable(t, "ones_like") ? luge_fill_(luge_empty_like(t), 1) : NULL;
+}
 
 luge_tensor *luge_arange(double start_at, double end, double step, const luge_tensor_options *options)
 {
@@ -173,7 +193,7 @@ luge_tensor *luge_arange(double start_at, double end, double step, const luge_te
         return NULL;
     }
     lg_range_attrs attrs = {start_at, step};
-    return finish(LG_CALL_IN_PLACE(arange, &attrs, start(LUGE_SHAPE((int64_t)count), options)), options);
+    return finish(LG_CALL_IN_PLACE(arange, &attrs, start("arange", LUGE_SHAPE((int64_t)count), options)), options);
 }
 
 /* How many 32-bit integers `numel` random floats take. */
@@ -199,13 +219,13 @@ luge_tensor *lg_normal_(luge_tensor *t, double mean, double deviation)
 
 luge_tensor *luge_rand(luge_shape shape, const luge_tensor_options *options)
 {
-    luge_tensor *t = start(shape, options);
+    luge_tensor *t = start("rand", shape, options);
     return t == NULL ? NULL : finish(lg_uniform_(t, 0, 1), options);
 }
 
 luge_tensor *luge_randn(luge_shape shape, const luge_tensor_options *options)
 {
-    luge_tensor *t = start(shape, options);
+    luge_tensor *t = start("randn", shape, options);
     return t == NULL ? NULL : finish(lg_normal_(t, 0, 1), options);
 }
 
@@ -216,7 +236,7 @@ luge_tensor *luge_randint(int64_t low, int64_t high, luge_shape shape)
         lg_fail(LUGE_ERR_ARGUMENT, "randint: no integer lies in [%" PRId64 ", %" PRId64 ")", low, high);
         return NULL;
     }
-    luge_tensor *t = start(shape, &(luge_tensor_options){.dtype = LUGE_I64});
+    luge_tensor *t = start("randint", shape, &(luge_tensor_options){.dtype = LUGE_I64});
     if (t == NULL) return NULL;
     lg_randint_attrs attrs = {low, high, lg_rng_take(2 * t->numel)};
     return LG_CALL_IN_PLACE(randint, &attrs, t);
@@ -224,7 +244,7 @@ luge_tensor *luge_randint(int64_t low, int64_t high, luge_shape shape)
 
 luge_tensor *luge_randperm(int64_t n)
 {
-    luge_tensor *t = start(LUGE_SHAPE(n), &(luge_tensor_options){.dtype = LUGE_I64});
+    luge_tensor *t = start("randperm", LUGE_SHAPE(n), &(luge_tensor_options){.dtype = LUGE_I64});
     if (t == NULL) return NULL;
     lg_randint_attrs attrs = {0, n, lg_rng_take(2 * n)};
     return LG_CALL_IN_PLACE(randperm, &attrs, t);

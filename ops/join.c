@@ -5,6 +5,7 @@
 #include "ops/attrs.h"
 #include "ops/check.h"
 #include "ops/reference.h"
+#include <luge/scope.h>
 
 /* ---- cat */
 
@@ -121,12 +122,18 @@ luge_tensor *luge_stack(luge_list tensors, int axis)
         lg_fail(LUGE_ERR_ARGUMENT, "stack: axis %d is outside the result's rank %d", axis, rank + 1);
         return NULL;
     }
+    if (rank == LUGE_MAX_RANK) {
+        lg_fail(LUGE_ERR_SHAPE, "stack: tensors of rank %d have no room for another axis", rank);
+        return NULL;
+    }
     luge_tensor **wide = lg_alloc((size_t)tensors.count * sizeof(luge_tensor *));
     if (wide == NULL) return NULL;
+    luge_scope scope = luge_scope_enter("stack"); /* for messages: the ops are unsqueeze and cat */
     for (int k = 0; k < tensors.count; ++k) wide[k] = luge_unsqueeze(tensors.items[k], attrs.axis);
     luge_tensor *y = lg_call1(&lg_op_cat, tensors.count, wide, &attrs, LG_SITE);
+    luge_scope_exit(scope, y);
     lg_free(wide);
-    return y;
+    return lg_ok() ? y : NULL;
 }
 
 /* ---- pad */
