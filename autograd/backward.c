@@ -134,9 +134,8 @@ static luge_status find_hooked(const lg_backward *b, luge_tensor ***leaf, int *n
     return LUGE_OK;
 }
 
-luge_status luge_backward_with(luge_tensor *output, const luge_backward_options *options)
+static luge_status backward(luge_tensor *output, const luge_backward_options *options, const char *what)
 {
-    static const char what[] = "luge_backward";
     const luge_backward_options o = options != NULL ? *options : (luge_backward_options){0};
     const luge_list outputs = {&output, 1};
     if (!lg_ok()) return lg_error();
@@ -160,9 +159,14 @@ luge_status luge_backward_with(luge_tensor *output, const luge_backward_options 
     return status == LUGE_OK ? told : status;
 }
 
+luge_status luge_backward_with(luge_tensor *output, const luge_backward_options *options)
+{
+    return backward(output, options, "luge_backward_with");
+}
+
 luge_status luge_backward(luge_tensor *loss)
 {
-    return luge_backward_with(loss, NULL);
+    return backward(loss, NULL, "luge_backward");
 }
 
 /* ---- gradients as results */

@@ -23,7 +23,7 @@ static luge_dataset *make_dataset(const luge_dataset_class *type)
 
 static bool check_class(const luge_dataset_class *type)
 {
-    if (!lg_ok() || !lg_check_reserved(type->reserved, 4, "luge_dataset_class")) return false;
+    if (!lg_ok() || !lg_check_reserved(type->reserved, 4, "luge_dataset_create")) return false;
     if (type->get == NULL) lg_fail(LUGE_ERR_ARGUMENT, "luge_dataset_create: get is NULL");
     if (type->size < 0) lg_fail(LUGE_ERR_ARGUMENT, "luge_dataset_create: the size is %" PRId64, type->size);
     return lg_ok();

@@ -112,9 +112,12 @@ static luge_status check_counts(const char *dir, luge_part part, const luge_tens
 luge_dataset *luge_dataset_mnist(const char *dir, luge_part part)
 {
     if (!lg_ok()) return NULL;
-    if (dir == NULL || (part != LUGE_TRAIN && part != LUGE_TEST)) {
-        lg_fail(LUGE_ERR_ARGUMENT, dir == NULL ? "luge_dataset_mnist: the directory is NULL"
-                                               : "luge_dataset_mnist: the part is LUGE_TRAIN or LUGE_TEST");
+    if (dir == NULL || dir[0] == '\0') {
+        lg_fail(LUGE_ERR_ARGUMENT, "luge_dataset_mnist: the directory is %s", dir == NULL ? "NULL" : "empty");
+        return NULL;
+    }
+    if (part != LUGE_TRAIN && part != LUGE_TEST) {
+        lg_fail(LUGE_ERR_ARGUMENT, "luge_dataset_mnist: the part is %d, not LUGE_TRAIN or LUGE_TEST", (int)part);
         return NULL;
     }
     lg_rows rows[LG_FIELDS] = {{0}};

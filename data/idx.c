@@ -290,8 +290,8 @@ luge_tensor *lg_read_idx(const char *path, int rank)
 luge_tensor *luge_read_idx(const char *path)
 {
     if (!lg_ok()) return NULL;
-    if (path == NULL) {
-        lg_fail(LUGE_ERR_ARGUMENT, "luge_read_idx: the path is NULL");
+    if (path == NULL || path[0] == '\0') {
+        lg_fail(LUGE_ERR_ARGUMENT, "luge_read_idx: the path is %s", path == NULL ? "NULL" : "empty");
         return NULL;
     }
     return lg_borrow(lg_read_idx(path, 0));

@@ -95,17 +95,17 @@ void *luge_sample_field(luge_sample *sample, const char *name, luge_dtype dtype,
     }
     const int f = find_field(name);
     if (f < 0) {
-        lg_fail(LUGE_ERR_ARGUMENT, "no field \"%s\": samples have \"input\" and \"target\"", name);
+        lg_fail(LUGE_ERR_ARGUMENT, "luge_sample_field: no field \"%s\": samples have \"input\" and \"target\"", name);
         return NULL;
     }
     if (!lg_dtype_valid(dtype)) {
-        lg_fail(LUGE_ERR_DTYPE, "\"%s\": %d is no luge_dtype", name, (int)dtype);
+        lg_fail(LUGE_ERR_DTYPE, "luge_sample_field: \"%s\": %d is no luge_dtype", name, (int)dtype);
         return NULL;
     }
     if (lg_shape_numel(&shape) < 0 || shape.rank >= LUGE_MAX_RANK) {
         char text[LG_SHAPE_TEXT];
-        lg_fail(LUGE_ERR_SHAPE, "\"%s\": %s is no shape of a sample: at most %d sizes of 0 or more", name,
-                lg_shape_text(text, &shape), LUGE_MAX_RANK - 1);
+        lg_fail(LUGE_ERR_SHAPE, "luge_sample_field: \"%s\": %s is no shape of a sample: at most %d sizes of 0 or more",
+                name, lg_shape_text(text, &shape), LUGE_MAX_RANK - 1);
         return NULL;
     }
     if (check_field(sample->slot, f, dtype, &shape) != LUGE_OK) return NULL;
@@ -120,6 +120,8 @@ void *luge_sample_field(luge_sample *sample, const char *name, luge_dtype dtype,
 
 luge_status luge_sample_set_label(luge_sample *sample, int64_t label)
 {
+    if (!lg_ok()) return lg_error();
+    if (sample == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "luge_sample_set_label: the sample is NULL");
     int64_t *target = luge_sample_field(sample, field_name[LG_FIELD_TARGET], LUGE_I64, LUGE_SCALAR);
     if (target == NULL) return lg_error();
     *target = label;

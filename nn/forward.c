@@ -122,17 +122,22 @@ static luge_status run(luge_module *m, luge_list inputs, luge_tensor **outputs, 
 
 /* ---- public */
 
-luge_tensor *luge_forward_list(luge_module *module, luge_list inputs)
+static luge_tensor *forward(luge_module *module, luge_list inputs, const char *what)
 {
     luge_tensor *output = NULL;
-    if (!lg_ok() || !lg_check_module(module, "luge_forward")) return NULL;
+    if (!lg_ok() || !lg_check_module(module, what)) return NULL;
     run(module, inputs, &output, 1);
     return output;
 }
 
 luge_tensor *luge_forward(luge_module *module, luge_tensor *input)
 {
-    return luge_forward_list(module, (luge_list){&input, 1});
+    return forward(module, (luge_list){&input, 1}, "luge_forward");
+}
+
+luge_tensor *luge_forward_list(luge_module *module, luge_list inputs)
+{
+    return forward(module, inputs, "luge_forward_list");
 }
 
 luge_status luge_forward_multi(luge_module *module, luge_list inputs, luge_tensor **outputs, int count)

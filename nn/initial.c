@@ -14,21 +14,22 @@ static luge_tensor *draw(luge_tensor *t, int kind, double a, double b)
 }
 
 /* Parameters are leaves: their values are set outside any graph. They are drawn on the host, so that they
- * are the same bits on every device. */
-static luge_tensor *fill(luge_tensor *t, int kind, double a, double b)
+ * are the same bits on every device. Numbers drawn for a tensor that refuses them are drawn again. */
+static luge_tensor *fill(luge_tensor *t, const char *what, int kind, double a, double b)
 {
-    if (t == NULL || lg_on_host(t->storage->device)) {
-        luge_scope no_grad = luge_no_grad_enter();
-        luge_tensor *done = draw(t, kind, a, b);
-        luge_scope_exit(no_grad, NULL);
-        return done;
-    }
-    const luge_tensor_options host = {.dtype = t->dtype, .device = luge_device_cpu()};
-    luge_scope scope = luge_scope_enter(NULL);
+    const uint64_t drawn = lg_self()->rng_offset;
+    luge_scope scope = luge_scope_enter(what);
     luge_no_grad_enter();
-    luge_copy_(t, draw(luge_empty(t->shape, &host), kind, a, b));
+    if (lg_on_host(t->storage->device)) {
+        draw(t, kind, a, b);
+    } else {
+        const luge_tensor_options host = {.dtype = t->dtype, .device = luge_device_cpu()};
+        luge_copy_(t, draw(luge_empty(t->shape, &host), kind, a, b));
+    }
     luge_scope_exit(scope, NULL);
-    return lg_ok() ? t : NULL;
+    if (lg_ok()) return t;
+    lg_self()->rng_offset = drawn;
+    return NULL;
 }
 
 /* t is a float of a rank that has fans: [out, in, ...]. */
@@ -56,7 +57,7 @@ luge_tensor *luge_init_uniform_(luge_tensor *t, double low, double high)
         lg_fail(LUGE_ERR_ARGUMENT, "%s: from %g to %g is no range", what, low, high);
         return NULL;
     }
-    return fill(t, UNIFORM, low, high);
+    return fill(t, what, UNIFORM, low, high);
 }
 
 luge_tensor *luge_init_normal_(luge_tensor *t, double mean, double std)
@@ -67,7 +68,7 @@ luge_tensor *luge_init_normal_(luge_tensor *t, double mean, double std)
         lg_fail(LUGE_ERR_ARGUMENT, "%s: there is no normal distribution of mean %g and deviation %g", what, mean, std);
         return NULL;
     }
-    return fill(t, NORMAL, mean, std);
+    return fill(t, what, NORMAL, mean, std);
 }
 
 luge_tensor *luge_init_kaiming_uniform_(luge_tensor *t, double a)
@@ -80,22 +81,24 @@ luge_tensor *luge_init_kaiming_uniform_(luge_tensor *t, double a)
         return NULL;
     }
     const double bound = fan_in > 0 ? sqrt(6 / ((1 + a * a) * fan_in)) : 0;
-    return fill(t, UNIFORM, -bound, bound);
+    return fill(t, what, UNIFORM, -bound, bound);
 }
 
 luge_tensor *luge_init_kaiming_normal_(luge_tensor *t)
 {
+    static const char what[] = "luge_init_kaiming_normal_";
     double fan_in, fan_out;
-    if (!has_fans(t, "luge_init_kaiming_normal_", &fan_in, &fan_out)) return NULL;
-    return fill(t, NORMAL, 0, fan_in > 0 ? sqrt(2 / fan_in) : 0);
+    if (!has_fans(t, what, &fan_in, &fan_out)) return NULL;
+    return fill(t, what, NORMAL, 0, fan_in > 0 ? sqrt(2 / fan_in) : 0);
 }
 
 luge_tensor *luge_init_xavier_uniform_(luge_tensor *t)
 {
+    static const char what[] = "luge_init_xavier_uniform_";
     double fan_in, fan_out;
-    if (!has_fans(t, "luge_init_xavier_uniform_", &fan_in, &fan_out)) return NULL;
+    if (!has_fans(t, what, &fan_in, &fan_out)) return NULL;
     const double bound = fan_in + fan_out > 0 ? sqrt(6 / (fan_in + fan_out)) : 0;
-    return fill(t, UNIFORM, -bound, bound);
+    return fill(t, what, UNIFORM, -bound, bound);
 }
 
 /* ---- for layers */

@@ -41,11 +41,18 @@ static luge_status check_overlap(const lg_items *items)
     return LUGE_OK;
 }
 
+static bool check_path(const char *path, const char *what)
+{
+    if (path != NULL && path[0] != '\0') return true;
+    lg_fail(LUGE_ERR_ARGUMENT, "%s: the path is %s", what, path == NULL ? "NULL" : "empty");
+    return false;
+}
+
 luge_status luge_module_save(const luge_module *module, const char *path)
 {
     static const char what[] = "luge_module_save";
     if (!lg_ok() || !lg_check_module(module, what)) return lg_error();
-    if (path == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "%s: the path is NULL", what);
+    if (!check_path(path, what)) return lg_error();
     lg_items items;
     if (lg_items_collect(&items, module, LG_PARAMS | LG_BUFFERS) != LUGE_OK) return lg_error();
     lg_st_tensor *tensors = lg_alloc((size_t)items.count * sizeof *tensors + 1);
@@ -195,7 +202,7 @@ luge_status luge_module_load(luge_module *module, const char *path, const luge_l
     if (result != NULL) *result = (luge_load_result){.text = ""};
     if (!lg_ok() || !lg_check_module(module, what)) return lg_error();
     loading l = {.options = options != NULL ? options : &defaults};
-    if (path == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "%s: the path is NULL", what);
+    if (!check_path(path, what)) return lg_error();
     if (!lg_check_reserved(l.options->reserved, 4, "luge_load_options")) return lg_error();
     if (lg_pattern_check(l.options->skip, what) != LUGE_OK) return lg_error();
 

@@ -81,7 +81,7 @@ static void run_once(table *t, luge_module *root, luge_shape shape)
     lg_thread *self = lg_self();
     const uint64_t seed = self->seed, rng_offset = self->rng_offset;
     const double flops = self->flops;
-    luge_scope scope = luge_scope_enter("summary");
+    luge_scope scope = luge_scope_enter("luge_module_summary");
     luge_eval_enter(root);
     lg_forward_observe(note_output, t);
     luge_forward(root, make_input(root, shape, false));

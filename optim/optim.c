@@ -10,6 +10,7 @@
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include "nn/module.h"
 #include "nn/pattern.h"
 #include "nn/values.h"
 #include "optim/state.h"
@@ -37,9 +38,9 @@ static void add_param(const char *name, luge_tensor *tensor, void *user)
     o->param[o->count++] = (lg_param){.name = copy, .tensor = luge_retain(tensor), .lr = o->lr};
 }
 
-static luge_optim *make(luge_module *params, const lg_multi *rule, double lr, double weight_decay)
+static luge_optim *make(luge_module *params, const lg_multi *rule, double lr, double weight_decay, const char *what)
 {
-    if (!lg_ok()) return NULL;
+    if (!lg_ok() || !lg_check_module(params, what)) return NULL;
     luge_optim *o = lg_alloc_zero(sizeof *o);
     if (o == NULL) return NULL;
     atomic_init(&o->refs, 1);
@@ -111,7 +112,7 @@ luge_optim *luge_sgd_create(luge_module *params, double lr, const luge_sgd_optio
     }
     const lg_multi rule = {
         .kind = LG_MULTI_SGD, .momentum = o.momentum, .dampening = o.dampening, .nesterov = o.nesterov};
-    return make(params, &rule, lr, o.weight_decay);
+    return make(params, &rule, lr, o.weight_decay, what);
 }
 
 static luge_optim *make_adam(luge_module *params, lg_multi_kind kind, double lr, double weight_decay,
@@ -127,7 +128,7 @@ static luge_optim *make_adam(luge_module *params, lg_multi_kind kind, double lr,
         !check_setting(what, "eps", rule.eps, INFINITY) || !lg_check_reserved(o->reserved, 4, "luge_adam_options")) {
         return NULL;
     }
-    return make(params, &rule, lr, weight_decay);
+    return make(params, &rule, lr, weight_decay, what);
 }
 
 luge_optim *luge_adam_create(luge_module *params, double lr, const luge_adam_options *options)

@@ -427,10 +427,10 @@ static void errors_name_the_sample(void **state)
         {no_target, LUGE_ERR_CALLBACK, "sample 6: the dataset gave it no \"target\""},
         {other_shape, LUGE_ERR_SHAPE, "sample 6: \"input\" is f64 [3], but in earlier samples it is f64 [2]"},
         {other_dtype, LUGE_ERR_SHAPE, "sample 6: \"input\" is f32 [2], but in earlier samples it is f64 [2]"},
-        {no_such_dtype, LUGE_ERR_DTYPE, "sample 6: \"input\": 99"},
-        {no_such_field, LUGE_ERR_ARGUMENT, "sample 6: no field \"picture\""},
+        {no_such_dtype, LUGE_ERR_DTYPE, "sample 6: luge_sample_field: \"input\": 99"},
+        {no_such_field, LUGE_ERR_ARGUMENT, "sample 6: luge_sample_field: no field \"picture\""},
         {no_name, LUGE_ERR_ARGUMENT, "sample 6: luge_sample_field: the name is NULL"},
-        {negative, LUGE_ERR_SHAPE, "sample 6: \"input\": [-2]"},
+        {negative, LUGE_ERR_SHAPE, "sample 6: luge_sample_field: \"input\": [-2]"},
         {rank_8, LUGE_ERR_SHAPE, "at most 7 sizes"},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; ++i) {
