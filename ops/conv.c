@@ -262,7 +262,9 @@ static bool pair(const char *name, int64_t both, const int64_t hw[2], int64_t fa
         out[i] = given ? hw[i] : both;
         if (out[i] == 0) out[i] = fallback;
         if (out[i] >= least && out[i] <= largest) continue;
-        lg_fail(LUGE_ERR_ARGUMENT, "conv2d: %s is %lld, which is out of range", name, (long long)out[i]);
+        lg_fail(LUGE_ERR_ARGUMENT, "conv2d: %s%s%s is %lld, but must lie between %lld%s and %lld", name,
+                given ? "_hw" : "", !given ? "" : i == 0 ? "[0]" : "[1]", (long long)out[i], (long long)least,
+                least == LUGE_SAME ? " (LUGE_SAME)" : "", (long long)largest);
         return false;
     }
     return true;

@@ -73,6 +73,24 @@ static luge_status take_gradient(lg_grad_call *g, int i, luge_tensor *grad)
     return LUGE_OK;
 }
 
+/* Adds to an error about a NULL why the callback was given one. */
+static void explain_missing(const luge_custom_op *op)
+{
+    static const char *const not_given[] = {
+        [LUGE_SAVE_NOTHING] = "neither inputs nor output, since it declares neither LUGE_SAVE_INPUTS nor "
+                              "LUGE_SAVE_OUTPUT",
+        [LUGE_SAVE_INPUTS] = "no output, since it does not declare LUGE_SAVE_OUTPUT",
+        [LUGE_SAVE_OUTPUT] = "no inputs, since it does not declare LUGE_SAVE_INPUTS",
+        [LUGE_SAVE_INPUTS | LUGE_SAVE_OUTPUT] = NULL};
+    const bool about_null = lg_error() == LUGE_ERR_ARGUMENT && strstr(lg_self()->error_text, " is NULL") != NULL;
+    if (!about_null || not_given[op->save] == NULL) return;
+    char text[LG_ERROR_TEXT];
+    luge_error_take(text, sizeof text - 192);
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "; the backward of %.32s is given %s", op->name, not_given[op->save]);
+    lg_fail_raw(LUGE_ERR_ARGUMENT, text);
+}
+
 static luge_status backward(lg_grad_call *g)
 {
     const custom_attrs *a = g->attrs;
@@ -86,6 +104,7 @@ static luge_status backward(lg_grad_call *g)
         }
         const luge_call c = {.inputs = {inputs, g->n_in}, .output = g->out[0], .attrs = a->user};
         a->custom->backward(&c, g->grad_out[0], grads);
+        explain_missing(a->custom);
         status = lg_error();
     }
     for (int i = 0; i < g->n_in && status == LUGE_OK; ++i)

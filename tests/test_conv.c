@@ -195,11 +195,11 @@ static void test_wrong_inputs(void **state)
                    "conv2d: the weight is f64 but the input is f32");
     assert_refused(luge_conv2d(luge_cast(x, LUGE_U8), w, LUGE_NONE, NULL), LUGE_ERR_DTYPE, "conv2d: the input is u8");
     assert_refused(luge_conv2d(x, w, LUGE_NONE, &(luge_conv2d_options){.stride = -1}), LUGE_ERR_ARGUMENT,
-                   "conv2d: stride is -1");
+                   "conv2d: stride is -1, but must lie between 1 and 2147483647");
     assert_refused(luge_conv2d(x, w, LUGE_NONE, &(luge_conv2d_options){.padding = -2}), LUGE_ERR_ARGUMENT,
-                   "conv2d: padding is -2");
+                   "conv2d: padding is -2, but must lie between -1 (LUGE_SAME) and");
     assert_refused(luge_conv2d(x, w, LUGE_NONE, &(luge_conv2d_options){.dilation_hw = {1, -1}}), LUGE_ERR_ARGUMENT,
-                   "conv2d: dilation is -1");
+                   "conv2d: dilation_hw[1] is -1, but");
     assert_refused(luge_conv2d(x, w, LUGE_NONE, &(luge_conv2d_options){.groups = -1}), LUGE_ERR_ARGUMENT,
                    "conv2d: groups is -1");
     assert_refused(luge_conv2d(x, w, LUGE_NONE, &(luge_conv2d_options){.padding = INT64_MAX}), LUGE_ERR_ARGUMENT,

@@ -232,6 +232,38 @@ static void wrong_backward(const luge_call *call, luge_tensor *grad, luge_tensor
     grads[0] = luge_sum(grad, LUGE_ALL_AXES);
 }
 
+static void careless_backward(const luge_call *call, luge_tensor *grad, luge_tensor **grads)
+{
+    grads[0] = luge_mul(grad, call->inputs.items[0]);
+}
+
+static void unhappy_backward(const luge_call *call, luge_tensor *grad, luge_tensor **grads)
+{
+    (void)call, (void)grad, (void)grads;
+    luge_fail(LUGE_ERR_ARGUMENT, "no sense in it");
+}
+
+static void what_was_not_saved_is_named(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("net");
+    luge_tensor *x = LEAF(LUGE_SHAPE(2), 1, 2);
+    luge_custom_op op = {.name = "mine", .forward = exp_forward, .backward = careless_backward};
+    luge_backward(total(luge_custom(&op, LUGE_LIST(x), NULL)));
+    assert_error(LUGE_ERR_ARGUMENT, "mul: input 1 is NULL; the backward of mine is given neither inputs nor output, since it "
+                                    "declares neither LUGE_SAVE_INPUTS nor LUGE_SAVE_OUTPUT");
+    op.save = LUGE_SAVE_INPUTS;
+    luge_backward(total(luge_custom(&op, LUGE_LIST(x), NULL)));
+    assert_true(luge_ok());
+    op.save = LUGE_SAVE_OUTPUT;
+    luge_backward(total(luge_custom(&op, LUGE_LIST(x), NULL)));
+    assert_error(LUGE_ERR_ARGUMENT, "the backward of mine is given no inputs, since it does not declare LUGE_SAVE_INPUTS");
+    op.backward = unhappy_backward;
+    luge_backward(total(luge_custom(&op, LUGE_LIST(x), NULL)));
+    assert_string_equal(strrchr(luge_error_text(), ':'), ": no sense in it");
+    luge_error_clear();
+}
+
 static void failures_of_callbacks_are_errors(void **state)
 {
     (void)state;
@@ -296,6 +328,7 @@ int main(void)
         TEST(inputs_may_be_absent_and_returned),
         TEST(what_the_user_keeps_stays_out_of_the_graph),
         TEST(an_op_without_backward_ends_the_graph),
+        TEST(what_was_not_saved_is_named),
         TEST(failures_of_callbacks_are_errors),
         TEST(arguments_are_checked),
     };
