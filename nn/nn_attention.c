@@ -65,11 +65,28 @@ static void project_all(const mha *a, luge_tensor *const *x, luge_tensor **qkv)
     }
 }
 
+/* Two inputs are x and a mask; who meant a query and a key is told so. */
+static bool check_mask(const mha *a, const luge_tensor *x, const luge_tensor *mask)
+{
+    const luge_shape *q = &x->shape;
+    luge_shape scores = LUGE_SHAPE(q->dim[0], a->heads, q->dim[1], q->dim[1]), both = scores;
+    if (lg_is_none(mask)) return true;
+    if (!lg_check_tensor(mask, "mask")) return false;
+    if (lg_broadcast(&both, &mask->shape) && lg_shape_equal(&both, &scores)) return true;
+    char is[LG_SHAPE_TEXT], should[LG_SHAPE_TEXT];
+    lg_fail(LUGE_ERR_SHAPE,
+            "two inputs are (x, mask), but %s is no mask: it does not broadcast to %s. For another key and value "
+            "give (query, key, value)",
+            lg_shape_text(is, &mask->shape), lg_shape_text(should, &scores));
+    return false;
+}
+
 static luge_tensor *mha_forward(luge_module *self, void *state, luge_list in)
 {
     const mha *a = state;
     if (in.count < 1 || in.count > 4) {
-        lg_fail(LUGE_ERR_ARGUMENT, "%d inputs, not (query), (query, key, value), or these and a mask", in.count);
+        lg_fail(LUGE_ERR_ARGUMENT, "%d inputs, not (x), (x, mask), (query, key, value) or (query, key, value, mask)",
+                in.count);
         return NULL;
     }
     luge_tensor *const mask = in.count % 2 == 0 ? in.items[in.count - 1] : luge_none();
@@ -79,6 +96,7 @@ static luge_tensor *mha_forward(luge_module *self, void *state, luge_list in)
         x[2] = in.items[2];
     }
     if (!check_input(a, x[0], "query") || !check_input(a, x[1], "key") || !check_input(a, x[2], "value")) return NULL;
+    if (in.count == 2 && !check_mask(a, x[0], mask)) return NULL;
 
     luge_tensor *qkv[3];
     project_all(a, x, qkv);

@@ -8,13 +8,20 @@
 /* The last two axes of q [.., L, D], k [.., S, D], v [.., S, E] fit. */
 static bool check_heads(const luge_tensor *q, const luge_tensor *k, const luge_tensor *v)
 {
+    const char *wrong = NULL;
+    if (q->shape.rank < 2 || k->shape.rank < 2 || v->shape.rank < 2) {
+        wrong = "one has less than two axes";
+    } else if (luge_tensor_size(q, -1) != luge_tensor_size(k, -1)) {
+        wrong = "D of q and of k differ";
+    } else if (luge_tensor_size(k, -2) != luge_tensor_size(v, -2)) {
+        wrong = "S of k and of v differ";
+    } else if (luge_tensor_size(q, -1) == 0) {
+        wrong = "D is 0, which leaves nothing to compare";
+    }
+    if (wrong == NULL) return true;
     char tq[LG_SHAPE_TEXT], tk[LG_SHAPE_TEXT], tv[LG_SHAPE_TEXT];
-    if (q->shape.rank >= 2 && k->shape.rank >= 2 && v->shape.rank >= 2 &&
-        luge_tensor_size(q, -1) == luge_tensor_size(k, -1) && luge_tensor_size(k, -2) == luge_tensor_size(v, -2) &&
-        luge_tensor_size(q, -1) > 0)
-        return true;
-    lg_fail(LUGE_ERR_SHAPE, "attention: q %s, k %s, v %s must be [.., L, D], [.., S, D], [.., S, E]",
-            lg_shape_text(tq, &q->shape), lg_shape_text(tk, &k->shape), lg_shape_text(tv, &v->shape));
+    lg_fail(LUGE_ERR_SHAPE, "attention: q %s, k %s, v %s must be [.., L, D], [.., S, D], [.., S, E]: %s",
+            lg_shape_text(tq, &q->shape), lg_shape_text(tk, &k->shape), lg_shape_text(tv, &v->shape), wrong);
     return false;
 }
 
@@ -34,9 +41,12 @@ static bool check_dtypes(const luge_tensor *q, const luge_tensor *k, const luge_
 static bool check_options(const luge_attention_options *o)
 {
     if (!lg_check_reserved(o->reserved, 4, "luge_attention_options")) return false;
-    if (o->dropout >= 0 && o->dropout <= 1 && isfinite(o->scale)) return true;
-    lg_fail(LUGE_ERR_ARGUMENT, "attention: dropout is %g and scale %g, but must lie in [0, 1] and be finite",
-            o->dropout, o->scale);
+    if (!(o->dropout >= 0 && o->dropout <= 1)) {
+        lg_fail(LUGE_ERR_ARGUMENT, "attention: dropout is %g, but must lie in [0, 1]", o->dropout);
+        return false;
+    }
+    if (isfinite(o->scale)) return true;
+    lg_fail(LUGE_ERR_ARGUMENT, "attention: scale is %g, but must be finite", o->scale);
     return false;
 }
 

@@ -112,8 +112,10 @@ static void test_wrong_inputs(void **state)
     assert_refused(luge_attention(q, k, k, NULL, NULL), LUGE_ERR_ARGUMENT, "attention: the mask");
     assert_refused(luge_attention(q, luge_zeros(LUGE_SHAPE(2, 5, 3), NULL), k, none, NULL), LUGE_ERR_SHAPE,
                    "attention: q [2, 3, 4], k [2, 5, 3], v [2, 5, 4] must be");
-    assert_refused(luge_attention(q, k, q, none, NULL), LUGE_ERR_SHAPE, "v [2, 3, 4] must be");
+    assert_refused(luge_attention(q, k, q, none, NULL), LUGE_ERR_SHAPE, "v [2, 3, 4] must be [.., L, D], [.., S, D], [.., S, E]: S of k and of v differ");
     assert_refused(luge_attention(q, luge_select(luge_select(k, 0, 0), 0, 0), k, none, NULL), LUGE_ERR_SHAPE, "k [4]");
+    assert_refused(luge_attention(luge_slice(q, 2, 0, 0), luge_slice(k, 2, 0, 0), k, none, NULL), LUGE_ERR_SHAPE,
+                   "D is 0, which leaves nothing to compare");
     assert_refused(
         luge_attention(q, luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), luge_zeros(LUGE_SHAPE(3, 5, 4), NULL), none, NULL),
         LUGE_ERR_SHAPE, "leading axes do not broadcast");
@@ -124,9 +126,9 @@ static void test_wrong_inputs(void **state)
     assert_refused(luge_attention(q, k, k, luge_cast(luge_zeros(LUGE_SHAPE(3, 5), NULL), LUGE_U8), NULL),
                    LUGE_ERR_DTYPE, "attention: the mask is u8");
     assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.dropout = 1.5}), LUGE_ERR_ARGUMENT,
-                   "attention: dropout is 1.5");
+                   "attention: dropout is 1.5, but must lie in [0, 1]");
     assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.scale = INFINITY}), LUGE_ERR_ARGUMENT,
-                   "scale inf");
+                   "attention: scale is inf, but must be finite");
     assert_refused(luge_attention(q, k, k, none, &(luge_attention_options){.reserved = {1}}), LUGE_ERR_ARGUMENT,
                    "luge_attention_options");
     assert_refused(luge_attention(luge_cast(q, LUGE_I64), k, k, none, NULL), LUGE_ERR_DTYPE,

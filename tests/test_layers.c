@@ -359,8 +359,44 @@ static void residuals_add(void **state)
     luge_tensor *x = LUGE_TENSOR(LUGE_SHAPE(2), -1, 2);
     assert_values(luge_forward(plain, x), -1, 4);
     assert_true(same_bits(luge_forward(both, x), luge_add(luge_relu(x), luge_tanh(x))));
+    /* The two are added as luge_add does it: sizes of 1 are repeated, on either side. */
+    luge_module *wider = luge_nn_residual(luge_nn_linear(1, 3, NULL), NULL),
+                *narrower = luge_nn_residual(luge_nn_linear(3, 1, NULL), NULL),
+                *unfit = luge_nn_residual(luge_nn_linear(3, 2, NULL), NULL);
+    assert_int_equal(luge_tensor_size(luge_forward(wider, luge_ones(LUGE_SHAPE(2, 1), NULL)), 1), 3);
+    assert_int_equal(luge_tensor_size(luge_forward(narrower, luge_ones(LUGE_SHAPE(2, 3), NULL)), 1), 3);
+    assert_null(luge_forward(unfit, luge_ones(LUGE_SHAPE(2, 3), NULL)));
+    assert_error(LUGE_ERR_SHAPE, "t.Residual: add: shapes do not broadcast: [2, 2] and [2, 3]");
+    luge_module_destroy(wider);
+    luge_module_destroy(narrower);
+    luge_module_destroy(unfit);
     luge_module_destroy(plain);
     luge_module_destroy(both);
+}
+
+static void count_visits(const char *name, luge_tensor *param, void *user)
+{
+    (void)name, (void)param;
+    ++*(int *)user;
+}
+
+static void one_tensor_twice_is_one_parameter(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("t");
+    luge_tensor *a = luge_ones(LUGE_SHAPE(2), NULL);
+    luge_module *m = luge_nn_params(LUGE_LIST(a, a));
+    int visits = 0;
+    luge_module_each_param(m, count_visits, &visits);
+    assert_int_equal(visits, 1);
+    assert_int_equal(luge_module_param_count(m), 2);
+    assert_ptr_equal(luge_module_param(m, "1"), a);
+    luge_optim *sgd = luge_sgd_create(m, 0.5, NULL);
+    luge_backward(luge_sum(luge_module_param(m, "0"), LUGE_ALL_AXES));
+    luge_optim_step(sgd);
+    assert_values(a, 0.5, 0.5); /* once */
+    luge_optim_destroy(sgd);
+    luge_module_destroy(m);
 }
 
 static void loose_tensors_are_the_parameters(void **state)
@@ -508,6 +544,11 @@ static void attention_takes_one_to_four_inputs(void **state)
     assert_error(LUGE_ERR_ARGUMENT, "5 inputs");
     assert_null(luge_forward_list(m, LUGE_LIST(x, LUGE_NONE, x)));
     assert_error(LUGE_ERR_ARGUMENT, "key");
+    assert_true(same_bits(luge_forward_list(m, LUGE_LIST(x, LUGE_NONE)), y));
+    assert_null(luge_forward_list(m, LUGE_LIST(x, cosines(LUGE_SHAPE(2, 5, 4)))));
+    assert_error(LUGE_ERR_SHAPE,
+                 "two inputs are (x, mask), but [2, 5, 4] is no mask: it does not broadcast to [2, 2, 3, 3]. For another "
+                 "key and value give (query, key, value)");
     luge_module_destroy(m);
 
     luge_module *bare = luge_nn_multihead_attention(4, 2, &(luge_mha_options){.no_bias = true, .dropout = 0.5});
@@ -535,6 +576,7 @@ int main(void)
         OP_TEST(layer_norm_normalises_rows),
         OP_TEST(padding_rows_get_no_gradient),
         OP_TEST(residuals_add),
+        OP_TEST(one_tensor_twice_is_one_parameter),
         OP_TEST(loose_tensors_are_the_parameters),
         OP_TEST(sequences_drop_activations_as_they_go),
         OP_TEST(encoder_layers_agree_with_pytorch),
