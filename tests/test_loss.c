@@ -197,6 +197,8 @@ static void test_cross_entropy_wrong_inputs(void **state)
     (void)state;
     LUGE_SCOPE("test");
     luge_tensor *x = luge_zeros(LUGE_SHAPE(2, 3), NULL), *t = LABELS(0, 1);
+    assert_text(luge_cross_entropy(x, t, &(luge_cross_entropy_options){.weight = LUGE_NONE}),
+                luge_text(luge_cross_entropy(x, t, NULL)));
     assert_refused(luge_cross_entropy(NULL, t, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the logits");
     assert_refused(luge_cross_entropy(x, NULL, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the target");
     assert_refused(luge_cross_entropy(x, LUGE_NONE, NULL), LUGE_ERR_ARGUMENT, "cross_entropy: the target");
@@ -356,6 +358,7 @@ static void test_accuracy(void **state)
     assert_int_equal(luge_tensor_dtype(share), LUGE_F32);
     assert_text(luge_accuracy(x, luge_cast(LABELS(2, 0, 1, 0), LUGE_I32)), "1");
     assert_text(luge_accuracy(x, LABELS(-100, -100, -100, -100)), "0");
+    assert_text(luge_accuracy(x, LABELS(2, 3, 99, INT64_MIN)), "0.25"); /* no such classes: never right */
     assert_refused(luge_accuracy(NULL, LABELS(1)), LUGE_ERR_ARGUMENT, "accuracy: the logits");
     assert_refused(luge_accuracy(x, LUGE_NONE), LUGE_ERR_ARGUMENT, "accuracy: the target");
     assert_refused(luge_accuracy(x, LABELS(1)), LUGE_ERR_SHAPE, "accuracy: logits [4, 3] and target [1] must be");

@@ -200,6 +200,19 @@ static void arguments_are_checked(void **state)
     assert_near(luge_optim_lr(optim), 0.5, 0); /* what was refused has changed nothing */
 }
 
+/* A schedule refers to its optimizer, so that the two go in any order. */
+static void it_outlives_its_optimizer(void **state)
+{
+    (void)state;
+    luge_optim *o = luge_sgd_create(module, 1, NULL);
+    luge_sched *s = luge_step_lr_create(o, 1, 0.5);
+    luge_optim_destroy(o);
+    assert_int_equal(luge_sched_step(s), LUGE_OK);
+    assert_near(luge_sched_factor(s, 2), 0.25, 0);
+    luge_sched_destroy(s);
+    assert_true(luge_ok());
+}
+
 #define SCHED_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -208,7 +221,7 @@ int main(void)
         SCHED_TEST(factors_agree_with_pytorch), SCHED_TEST(warm_up_is_linear),
         SCHED_TEST(constant_is_constant),       SCHED_TEST(opt_04_phases_of_no_length),
         SCHED_TEST(every_rate_is_multiplied),   SCHED_TEST(rates_follow_a_converted_optimizer),
-        SCHED_TEST(arguments_are_checked),
+        SCHED_TEST(it_outlives_its_optimizer),  SCHED_TEST(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

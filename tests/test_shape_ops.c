@@ -197,6 +197,36 @@ static void test_gradient_of_slices_of_an_image(void **state)
     assert_near(luge_item(luge_sum(luge_select(luge_tensor_grad(x), 1, 1), LUGE_ALL_AXES)), 40, 0);
 }
 
+/* What ops.h says of axes of rank 0. */
+static void test_axes_of_scalars(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *s = luge_full(LUGE_SCALAR, 3, NULL);
+    for (int axis = -1; axis <= 0; ++axis) {
+        assert_shape(luge_sum(s, LUGE_AXES(axis)), LUGE_SCALAR);
+        assert_shape(luge_max(s, LUGE_AXES_KEEPDIM(axis)), LUGE_SCALAR);
+        assert_shape(luge_argmax(s, axis), LUGE_SCALAR);
+        assert_shape(luge_cumsum(s, axis), LUGE_SCALAR);
+        assert_shape(luge_softmax(s, axis), LUGE_SCALAR);
+        assert_shape(luge_flatten(s, axis, axis), LUGE_SHAPE(1));
+        assert_shape(luge_unsqueeze(s, axis), LUGE_SHAPE(1));
+        assert_shape(luge_stack(LUGE_LIST(s, s), axis), LUGE_SHAPE(2));
+        assert_refused(luge_transpose(s, axis, axis), LUGE_ERR_ARGUMENT, "transpose: there is no axis");
+        assert_refused(luge_squeeze(s, axis), LUGE_ERR_ARGUMENT, "squeeze: there is no axis");
+        assert_refused(luge_slice(s, axis, 0, 1), LUGE_ERR_ARGUMENT, "slice: there is no axis");
+        assert_refused(luge_select(s, axis, 0), LUGE_ERR_ARGUMENT, "select: there is no axis");
+        assert_refused(luge_cat(LUGE_LIST(s, s), axis), LUGE_ERR_ARGUMENT, "cat: there is no axis");
+    }
+    for (int axis = -2; axis <= 1; axis += 3) {
+        assert_refused(luge_sum(s, LUGE_AXES(axis)), LUGE_ERR_ARGUMENT, "sum: there is no axis");
+        assert_refused(luge_softmax(s, axis), LUGE_ERR_ARGUMENT, "softmax: [] has no axis");
+        assert_refused(luge_unsqueeze(s, axis), LUGE_ERR_ARGUMENT, "unsqueeze: there is no axis");
+    }
+    luge_tensor *full = luge_zeros(LUGE_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), NULL);
+    assert_refused(luge_stack(LUGE_LIST(full, full), 0), LUGE_ERR_SHAPE, "stack: tensors of rank 8 have no room");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +236,7 @@ int main(void)
         OP_TEST(test_permute_and_transpose),
         OP_TEST(test_expand),
         OP_TEST(test_slice_and_select),
+        OP_TEST(test_axes_of_scalars),
         OP_TEST(test_views_run_no_kernel),
         OP_TEST(test_gradients),
         OP_TEST(test_gradient_of_slices_of_an_image),

@@ -77,7 +77,7 @@ enum {
 
 /** One call of a custom op. */
 typedef struct luge_call {
-    luge_list inputs;    /**< After autocast; in backward NULL items unless LUGE_SAVE_INPUTS. */
+    luge_list inputs;    /**< After autocast; in backward NULL items unless the op declares LUGE_SAVE_INPUTS. */
     luge_tensor *output; /**< In backward, with LUGE_SAVE_OUTPUT; else NULL. */
     const void *attrs;   /**< A copy of what luge_custom was given. */
 } luge_call;

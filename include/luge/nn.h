@@ -84,15 +84,20 @@ LUGE_API luge_module *luge_nn_softplus(void); /**< PyTorch: nn.Softplus. */
 LUGE_API luge_module *luge_nn_flatten(void);
 /** Its input, unchanged. PyTorch: nn.Identity. */
 LUGE_API luge_module *luge_nn_identity(void);
-/** Loose tensors, these very ones, as parameters "0", "1", ...: float leaves without gaps in memory. Has
+/** Loose tensors, these very ones, as parameters "0", "1", ...: float leaves without gaps in memory. One that is
+ *  named twice is a shared parameter: reached by both names, but visited, counted, stored and trained once. Has
  *  no forward. PyTorch: nn.ParameterList. */
 LUGE_API luge_module *luge_nn_params(luge_list tensors);
 /** One after another; children are named "0", "1", ... and owned from then on, even on error. PyTorch: nn.Sequential. */
 LUGE_API luge_module *luge_nn_sequential_array(luge_module *const *modules, int count);
-/** body(x) + shortcut(x); `shortcut` NULL: + x. Children "body", "shortcut". Owns both, even on error. */
+/** body(x) + shortcut(x); `shortcut` NULL: + x. They are added as luge_add does it: shapes that differ broadcast,
+ *  so a size of 1 on either side is repeated, and others are LUGE_ERR_SHAPE. Children "body", "shortcut". Owns
+ *  both, even on error. */
 LUGE_API luge_module *luge_nn_residual(luge_module *body, luge_module *shortcut);
-/** Inputs (query) or (query, key, value), [N, L, dim], and an optional mask as luge_attention takes it
- *  (added to the scores; bool: false is masked) that broadcasts to [N, heads, L, S]; output [N, L, dim]. "in_proj_weight" [3 dim, dim], "in_proj_bias", "out_proj.weight", "out_proj.bias".
+/** Takes one input, x, which is query, key and value; two: x and a mask; three: query [N, L, dim], key and value
+ *  [N, S, dim]; four: these and a mask. A mask is what luge_attention takes (added to the scores; bool: false is
+ *  masked) or LUGE_NONE, and broadcasts to [N, heads, L, S]. Output [N, L, dim]. "in_proj_weight" [3 dim, dim],
+ *  "in_proj_bias", "out_proj.weight", "out_proj.bias".
  *  PyTorch: nn.MultiheadAttention, batch_first=True. */
 LUGE_API luge_module *luge_nn_multihead_attention(int64_t dim, int64_t heads, const luge_mha_options *options);
 /** x [N, L, dim] -> the same. PyTorch's names: "self_attn.in_proj_weight", "linear1.weight", "norm1.weight", ... */
@@ -128,7 +133,7 @@ LUGE_API luge_tensor *luge_module_param(luge_module *module, const char *name);
 LUGE_API luge_tensor *luge_module_buffer(luge_module *module, const char *name);
 /** A child by its path, "layer1.0"; it stays its parent's. */
 LUGE_API luge_module *luge_module_child(luge_module *module, const char *name);
-/** How many elements the parameters have together. */
+/** How many elements the parameters have together; those of a shared one count once. */
 LUGE_API int64_t luge_module_param_count(const luge_module *module);
 /** Stops gradients of the parameters that match, drops those they have, and stops the running
  *  statistics beside them: a batch norm with a frozen parameter normalises as in eval mode.
@@ -188,7 +193,9 @@ LUGE_API luge_status luge_module_load(luge_module *module, const char *path, con
 
 /* ---- modules of the user's */
 
-/** A kind of module. Static: it must outlive its modules. */
+/** A kind of module. Static: it must outlive its modules. One forward of the three will do: the others are made of it
+ *  where inputs and outputs are one each. Without any, the module only holds parameters and children, and running it
+ *  is LUGE_ERR_UNSUPPORTED. */
 typedef struct luge_module_class {
     const char *name;  /**< Shown in summaries and messages. */
     size_t state_size; /**< Bytes of the state that each module of this kind has. */

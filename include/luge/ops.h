@@ -2,7 +2,12 @@
  *  Operations on tensors. Every one returns a tensor borrowed from the current scope, or NULL with
  *  this thread's error set: LUGE_ERR_SHAPE, LUGE_ERR_DTYPE, LUGE_ERR_DEVICE, LUGE_ERR_ARGUMENT or
  *  LUGE_ERR_OUT_OF_MEMORY, with the sizes in the text. NULL in, NULL out. Inputs are not changed,
- *  except by names that end in an underscore. Axes may be negative: from the end. */
+ *  except by names that end in an underscore. Axes may be negative: from the end.
+ *
+ *  A tensor of rank 0 counts as if it had one axis, 0 or -1, for reductions, argmax, cumsum, softmax and
+ *  flatten, whose results are [] again ([1] for flatten). A new axis, of unsqueeze or stack, may be 0 or -1. To
+ *  other functions it has no axis: naming one to transpose, squeeze, slice, select or cat is
+ *  LUGE_ERR_ARGUMENT. */
 #ifndef LUGE_OPS_H
 #define LUGE_OPS_H
 
@@ -168,7 +173,7 @@ typedef enum luge_reduction {
 typedef struct luge_cross_entropy_options {
     luge_reduction reduction;    /**< LUGE_MEAN (weighted, over the targets that count). PyTorch: reduction. */
     double label_smoothing;      /**< 0, in [0, 1]. PyTorch: label_smoothing. */
-    luge_tensor *weight;         /**< [classes]; unset: every class counts 1. PyTorch: weight. */
+    luge_tensor *weight;         /**< [classes]; unset or LUGE_NONE: every class counts 1. PyTorch: weight. */
     const int64_t *ignore_index; /**< Targets that do not count; unset: -100. PyTorch: ignore_index. */
     LUGE_RESERVED(4);            /**< Zero. */
 } luge_cross_entropy_options;
@@ -189,7 +194,8 @@ LUGE_API luge_tensor *luge_cross_entropy(luge_tensor *logits, luge_tensor *targe
 LUGE_API luge_tensor *luge_bce_with_logits(luge_tensor *logits, luge_tensor *target, const luge_loss_options *options);
 /** (input - target)^2; same shapes. PyTorch: mse_loss. */
 LUGE_API luge_tensor *luge_mse_loss(luge_tensor *input, luge_tensor *target, const luge_loss_options *options);
-/** Share of rows of logits [N, classes] whose largest element is at target [N]; f32 scalar, no gradient. */
+/** Share of rows of logits [N, classes] whose largest element, the first of equal ones, is at target [N]; f32
+ *  scalar, no gradient. A target outside [0, classes), -100 among them, is no error, but a row that is wrong. */
 LUGE_API luge_tensor *luge_accuracy(luge_tensor *logits, luge_tensor *target);
 
 /* ---- regularisation and indices */

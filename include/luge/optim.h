@@ -100,7 +100,8 @@ LUGE_API luge_sched *luge_warmup_lr_create(luge_optim *optim, int64_t warmup);
 /** One cycle up to the base rate and down again, by cosines. PyTorch: OneCycleLR. */
 LUGE_API luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const luge_one_cycle_options *options);
 /** Moves on by one step; stands still if the optimizer's last step was skipped, where the host knows that
- *  without waiting: not for a GPU. */
+ *  without waiting: not for a GPU. A schedule holds its optimizer: the two may be destroyed in any order, and after
+ *  luge_optim_destroy this still works, though it changes no rate that anybody trains with. */
 LUGE_API luge_status luge_sched_step(luge_sched *sched);
 /** The factor at step `step` (>= 0), for plots and tests; NaN for NULL. */
 LUGE_API double luge_sched_factor(const luge_sched *sched, int64_t step);

@@ -1,7 +1,12 @@
 /** @file status.h
  *  Errors and the log. The first error of a thread stands until it is cleared or taken; while it
  *  stands nothing is made and nothing is changed on that thread, and reading, closing, releasing
- *  and destroying work. So a whole program needs one check. */
+ *  and destroying work. So a whole program needs one check.
+ *
+ *  A text begins with the path of open scopes, then says who refuses what: "step.net.fc1: linear: ...". Where
+ *  the call is elsewhere than the failure (a backward, a saved tensor that was changed, anomaly mode) the place
+ *  of the call follows: "(./train+0x12a4)". `addr2line -e ./train 0x12a4` names its file and line, if the
+ *  program was compiled with -g. */
 #ifndef LUGE_STATUS_H
 #define LUGE_STATUS_H
 
