@@ -70,10 +70,22 @@ LG_INLINE real LG_OF_REAL(lg_log1p)(real x) { return LG_LIBM(log1p)(x); }
 LG_INLINE real LG_OF_REAL(lg_tanh)(real x) { return LG_LIBM(tanh)(x); }
 LG_INLINE real LG_OF_REAL(lg_erf)(real x) { return LG_LIBM(erf)(x); }
 LG_INLINE real LG_OF_REAL(lg_pow)(real x, real y) { return LG_LIBM(pow)(x, y); }
-/* e^(-x^2/2) */
-LG_INLINE real LG_OF_REAL(lg_bell)(real x) { return EXP(R(-0.5) * x * x); }
-/* erfc keeps its relative precision far out on the left, where 1 + erf cancels. */
-LG_INLINE real LG_OF_REAL(lg_normal_cdf)(real x) { return R(0.5) * LG_LIBM(erfc)(x * R(-0.70710678118654752440)); }
+/* e^(-x^2/2). What rounding takes from x^2 is put back, for it counts x^2 times. */
+LG_INLINE real LG_OF_REAL(lg_bell)(real x)
+{
+    real z = x * x, e = EXP(R(-0.5) * z);
+    return e == 0 ? e : e - e * R(0.5) * LG_LIBM(fma)(x, x, -z);
+}
+/* erfc keeps its relative precision far out on the left, where 1 + erf cancels; there the rounding of
+ * x / sqrt(2) counts 2t^2 times, so that it is put back, by the slope of log erfc to a few percent. */
+LG_INLINE real LG_OF_REAL(lg_normal_cdf)(real x)
+{
+    real root = R(0.70710678118654752440), t = -(x * root);
+    real missing = R(0.70710678118654757274 - (double)R(0.70710678118654752440) - 4.8336466567264567e-17);
+    real e = LG_LIBM(erfc)(t);
+    if ((t > 0) & (t < 30)) e += e * (t + SQRT(t * t + R(1.2732395447351627))) * (LG_LIBM(fma)(x, root, t) + x * missing);
+    return R(0.5) * e;
+}
 #endif
 
 /* Written with e^-|x|, which cannot overflow. */
