@@ -131,7 +131,7 @@ stage_card() {
     cc "${options[@]}" "$luge/tests/cuda/dump_card.c" "$luge/cuda/dnn.c" -L"$cuda/lib64" -L"$cuda/lib" \
         -l:libcudnn.so.9 -lcudart -Wl,-rpath,"$cuda/lib64:$cuda/lib" -o "$build/dump_card" || return
     name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr 'A-Z ' 'a-z-')
-    "$build/dump_card" >"$out/$name.json" && cat "$out/$name.json"
+    "$build/dump_card" >"$build/card.json" && cp "$build/card.json" "$out/$name.json" && cat "$out/$name.json"
 }
 
 # Of the tests, those whose tensors may lie on any device, as in tests/cuda/CMakeLists.txt.
@@ -188,16 +188,18 @@ stage_sanitizer() {
 }
 
 stage_bench() {
-    local model batch
+    local model batch failed=0
     for model in mlp:128 lenet:64 resnet18:128 transformer:16; do
         batch=${model#*:}
-        timeout -k 5 30 "$build/bench/bench_train" "${model%:*}" "$batch" 2 4 cuda || return
+        timeout -k 5 20 "$build/bench/bench_train" "${model%:*}" "$batch" 2 4 cuda || { echo "$model: $?"; failed=1; }
     done
     if has_torch; then
-        "$python" "$luge/bench/compare.py" "$build" --device cuda --rounds 3 --seconds 1 --threads 4 --python "$python"
+        "$python" "$luge/bench/compare.py" "$build" --device cuda --rounds 3 --seconds 1 --threads 4 --python "$python" ||
+            failed=1
     else
         echo "no PyTorch that sees the GPU: nothing to compare with"
     fi
+    return $failed
 }
 
 # ---- running them
