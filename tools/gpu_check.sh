@@ -46,7 +46,7 @@ limit_of() {
     inventory) echo 20 ;;
     build) echo 240 ;;
     card) echo 30 ;;
-    tests) echo 180 ;;
+    tests | bench) echo 180 ;;
     *) echo 120 ;;
     esac
 }
