@@ -121,17 +121,28 @@ static luge_tensor *sum_terms(luge_tensor *t, const layout *l)
     return l->params.count == 0 ? t : luge_sum(t, l->params);
 }
 
-/* Made of ops, for gradients of gradients. The statistics are computed again from x, so that they are
- * part of the graph; with mean and invstd given they are constants. */
-static luge_status composed_backward(lg_grad_call *g, const layout *l, luge_tensor *mean, luge_tensor *invstd)
+/* Whether nothing but the bias learns. Its gradient, which reads nothing of the forward, is then set. */
+static bool bias_alone(lg_grad_call *g, const layout *l)
 {
+    if (g->needs[0] || g->needs[l->weight]) return false;
+    const luge_dtype wide = lg_accumulate_type(g->in_dtype[0]);
+    if (g->needs[l->bias]) g->grad_in[l->bias] = sum_terms(luge_cast(g->grad_out[0], wide), l);
+    return true;
+}
+
+/* Made of ops, for gradients of gradients. The statistics are computed again from x, so that they are
+ * part of the graph, or constants, which the forward was given. */
+static luge_status composed_backward(lg_grad_call *g, const layout *l, bool constants)
+{
+    if (bias_alone(g, l)) return lg_error();
     const lg_norm_attrs *a = g->attrs;
     const luge_dtype wide = lg_accumulate_type(g->in_dtype[0]);
-    bool constant = mean != NULL;
     luge_tensor *gy = luge_cast(g->grad_out[0], wide), *x = luge_cast(g->in[0], wide);
-    if (!constant) mean = luge_mean(x, l->group);
+    luge_tensor *mean = constants ? luge_reshape(luge_detach(g->out[1]), l->weight_shape) : luge_mean(x, l->group);
     luge_tensor *centered = luge_sub(x, mean);
-    if (!constant) invstd = luge_pow_scalar(luge_add_scalar(luge_mean(luge_square(centered), l->group), a->eps), -0.5);
+    luge_tensor *invstd =
+        constants ? luge_reshape(luge_detach(g->out[2]), l->weight_shape)
+                  : luge_pow_scalar(luge_add_scalar(luge_mean(luge_square(centered), l->group), a->eps), -0.5);
     luge_tensor *unit = luge_mul(centered, invstd);
     if (g->needs[l->weight]) g->grad_in[l->weight] = sum_terms(luge_mul(gy, unit), l);
     if (g->needs[l->bias]) g->grad_in[l->bias] = sum_terms(gy, l);
@@ -139,7 +150,7 @@ static luge_status composed_backward(lg_grad_call *g, const layout *l, luge_tens
 
     luge_tensor *weight = g->in[l->weight];
     if (weight != NULL) gy = luge_mul(gy, luge_reshape(luge_cast(weight, wide), l->weight_shape));
-    if (!constant) {
+    if (!constants) {
         luge_tensor *along = luge_mul(unit, luge_mean(luge_mul(gy, unit), l->group));
         gy = luge_sub(luge_sub(gy, luge_mean(gy, l->group)), along);
     }
@@ -150,10 +161,7 @@ static luge_status composed_backward(lg_grad_call *g, const layout *l, luge_tens
 /* One call of `op` (g, x, [weight], mean, invstd) -> (gx, gweight, gbias). */
 static luge_status fused_backward(lg_grad_call *g, const layout *l, const lg_op *op)
 {
-    if (!g->needs[0] && !g->needs[l->weight]) {
-        if (g->needs[l->bias]) g->grad_in[l->bias] = sum_terms(g->grad_out[0], l);
-        return lg_error();
-    }
+    if (bias_alone(g, l)) return lg_error();
     luge_tensor *out[3], *in[] = {lg_match_layout(g->grad_out[0], g->in[0]), g->in[0], lg_or_none(g->in[l->weight]),
                                   g->out[1], g->out[2]};
     luge_status status = lg_call_op(op, 5, in, g->attrs, NULL, out);
@@ -270,12 +278,8 @@ static layout batch_layout(const lg_grad_call *g)
 
 static luge_status batch_norm_backward(lg_grad_call *g)
 {
-    const lg_norm_attrs *a = g->attrs;
     const layout l = batch_layout(g);
-    if (a->training) return composed_backward(g, &l, NULL, NULL);
-    luge_tensor *mean = luge_reshape(luge_detach(g->out[1]), l.weight_shape);
-    luge_tensor *invstd = luge_reshape(luge_detach(g->out[2]), l.weight_shape);
-    return mean == NULL || invstd == NULL ? lg_error() : composed_backward(g, &l, mean, invstd);
+    return composed_backward(g, &l, !((const lg_norm_attrs *)g->attrs)->training);
 }
 
 static luge_status batch_norm_backward_fused(lg_grad_call *g)
@@ -407,7 +411,7 @@ static layout layer_layout(const lg_grad_call *g)
 static luge_status layer_norm_backward(lg_grad_call *g)
 {
     const layout l = layer_layout(g);
-    return composed_backward(g, &l, NULL, NULL);
+    return composed_backward(g, &l, false);
 }
 
 static luge_status layer_norm_backward_fused(lg_grad_call *g)

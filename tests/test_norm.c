@@ -289,6 +289,26 @@ static void test_layer_gradients(void **state)
     }
 }
 
+/* Nothing but the bias learns: its gradient is the sum of what comes, whatever there was to normalise. */
+static void test_gradient_of_bias_alone(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("test");
+    luge_tensor *x = constant(LUGE_SHAPE(2, 3, 4));
+    for (int train = 0; train < 2; ++train) {
+        norm n = {.train = train != 0, .mean = constant(LUGE_SHAPE(3)), .var = luge_square(constant(LUGE_SHAPE(3)))};
+        assert_gradients(batch, LUGE_LIST(x, constant(LUGE_SHAPE(3)), leaf(LUGE_SHAPE(3))), &n, "batch_norm");
+    }
+    assert_gradients(layer, LUGE_LIST(x, constant(LUGE_SHAPE(4)), leaf(LUGE_SHAPE(4))), &(norm){.axes = 1}, "layer_norm");
+
+    enum { MANY = 70000 }; /* as a sum too large for f16 */
+    luge_tensor *half = luge_zeros(LUGE_SHAPE(MANY, 1), &(luge_tensor_options){.dtype = LUGE_F16});
+    luge_tensor *bias = luge_requires_grad_(luge_zeros(LUGE_SHAPE(1), NULL));
+    luge_backward_with(luge_layer_norm(half, 1, LUGE_NONE, bias, 0),
+                       &(luge_backward_options){.gradient = luge_ones(LUGE_SHAPE(MANY, 1), NULL)});
+    assert_near(luge_item(luge_tensor_grad(bias)), MANY, 0);
+}
+
 static void test_layer_norm_of_nothing(void **state)
 {
     (void)state;
@@ -343,6 +363,7 @@ int main(void)
         OP_TEST(test_NUM_02_large_mean),
         OP_TEST(test_layer_values),
         OP_TEST(test_layer_gradients),
+        OP_TEST(test_gradient_of_bias_alone),
         OP_TEST(test_layer_norm_of_nothing),
         OP_TEST(test_layer_norm_wrong_inputs),
     };
