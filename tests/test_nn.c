@@ -446,6 +446,21 @@ static void converting_keeps_handles_and_takes_gradients_along(void **state)
     luge_module_destroy(net);
 }
 
+/* What saved no values runs on, and its gradients are as the parameters are now. */
+static void gradients_follow_a_conversion_after_forward(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("t");
+    luge_tensor *p = luge_ones(LUGE_SHAPE(3), NULL);
+    luge_module *m = luge_nn_params(LUGE_LIST(p));
+    luge_tensor *loss = luge_sum(luge_mul_scalar(p, 0.5), LUGE_ALL_AXES);
+    assert_int_equal(luge_module_to_dtype(m, LUGE_F16), LUGE_OK);
+    assert_int_equal(luge_backward(loss), LUGE_OK);
+    assert_int_equal(luge_tensor_dtype(luge_tensor_grad(p)), LUGE_F16);
+    assert_values(luge_cast(luge_tensor_grad(p), LUGE_F32), 0.5, 0.5, 0.5);
+    luge_module_destroy(m);
+}
+
 /* A graph that saved the old values must not run with the new ones. */
 static void graphs_notice_that_a_module_was_changed(void **state)
 {
@@ -682,6 +697,7 @@ int main(void)
         OP_TEST(copying_wants_everything_to_fit),
         OP_TEST(sav_11_snapshots_do_not_alias),
         OP_TEST(converting_keeps_handles_and_takes_gradients_along),
+        OP_TEST(gradients_follow_a_conversion_after_forward),
         OP_TEST(graphs_notice_that_a_module_was_changed),
         OP_TEST(summaries_tell_shapes_parameters_and_flops),
         OP_TEST(summaries_of_what_does_not_run),
