@@ -39,7 +39,7 @@ static inline __m512 lg_look_up_16(const float *table, __m512i index)
     return _mm512_permutex2var_ps(_mm512_loadu_ps(table), index, _mm512_loadu_ps(table + 16));
 }
 
-/* high + low; low is NaN where high is infinite. */
+/* high + low, which is up to 2^-11 of high, and NaN where that is infinite. */
 typedef struct lg_log2_16 {
     __m512 high, low;
 } lg_log2_16;
@@ -127,7 +127,8 @@ static inline __m512 lg_pow_grad_b_16(__m512 g, __m512 a, __m512 b)
     const __m512i negative_to_nan = _mm512_set1_epi32(0x03030000);
     lg_log2_16 log2 = lg_log2_of_16(a);
     __m512 power = lg_pow_of_log2_16(a, log2, lg_exponent_of_16(b));
-    __m512 log = _mm512_fixupimm_ps(_mm512_mul_ps(log2.high, LG_SPLAT(0.693147181f)), a, negative_to_nan, 0);
+    __m512 log = _mm512_add_ps(log2.high, _mm512_range_ps(log2.low, LG_SPLAT(1), 2)); /* 1 instead of NaN */
+    log = _mm512_fixupimm_ps(_mm512_mul_ps(log, LG_SPLAT(0.693147181f)), a, negative_to_nan, 0);
     __mmask16 none = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(a, zero, _CMP_EQ_OQ), b, zero, _CMP_GE_OQ);
     return _mm512_maskz_mul_ps(_mm512_knot(none), g, _mm512_mul_ps(power, log));
 }
