@@ -19,6 +19,7 @@ enum {
     TILE = LG_BLOCK, /* results of a tile at most */
     LANES = 256,     /* partial results of one long row */
     FEW_LANES = 32,  /* of one shorter row */
+    ARGMAX_LANES = 64,
     GRAIN = 32768    /* elements worth a thread */
 };
 
@@ -33,9 +34,10 @@ typedef struct axis {
 } axis;
 
 /* What is done with the results of a tile: turned into what goes with each element in the second pass,
- * or into what is stored. `first` are the results of the first pass where there were two. */
+ * or into what is stored. `first` are the results of the first pass where there were two, or the centers of
+ * moments. */
 typedef struct reduce_work reduce_work;
-typedef void (*step_fn)(const reduce_work *w, int64_t n, wide *acc, const wide *first);
+typedef void (*step_fn)(const reduce_work *w, int64_t n, wide *acc, wide *first);
 
 typedef struct recipe {
     lg_reduction pass[2];
@@ -48,6 +50,7 @@ struct reduce_work {
     const lg_reducer *kernels; /* of the lane */
     const lg_reducer *merge;   /* of the wide type: for partial results */
     lg_convert_fn to_f32;      /* of halves */
+    lg_convert_fn to_f64;
     bool whole;                /* accumulates integers */
     lg_lane lane;
     double number;             /* p or correction */
@@ -64,8 +67,8 @@ struct reduce_work {
     int cut;                    /* the axis that is cut into parts */
     int64_t parts, slices;
     int64_t results;
-    wide *partial;              /* [parts][results] where there are parts */
-    wide *first;                /* [results] of the first pass where there are parts and two passes */
+    wide *partial;              /* [parts][results * width_of(pass)] where there are parts */
+    wide *first;                /* [results] of the first pass, or centers, where there are parts */
     int pass;                   /* where there are parts */
 };
 
@@ -77,6 +80,9 @@ static wide identity(const reduce_work *w, lg_reduction r)
     if (r == LG_REDUCE_MIN) return w->whole ? (wide){.whole = INT64_MAX} : (wide){.real = INFINITY};
     return (wide){0};
 }
+
+/* Accumulators of a result, which lie side by side. */
+static int64_t width_of(lg_reduction r) { return r == LG_REDUCE_MOMENTS ? 2 : 1; }
 
 static void set_all(int64_t n, wide *to, wide value)
 {
@@ -90,9 +96,10 @@ static const lg_reducer *merger(const reduce_work *w, lg_reduction r)
     return &w->merge[extreme ? r : r == LG_REDUCE_ABS_MAX ? LG_REDUCE_MAX : LG_REDUCE_SUM];
 }
 
-/* acc[j] takes in partial[r * n + j]. */
+/* The n results in acc take in those in each row of `partial`. */
 static void merge(const reduce_work *w, lg_reduction r, int64_t n, int64_t rows, const wide *partial, wide *acc)
 {
+    n *= width_of(r);
     merger(w, r)->columns(n, rows, n, partial, NULL, 0, acc);
 }
 
@@ -100,13 +107,13 @@ static void merge(const reduce_work *w, lg_reduction r, int64_t n, int64_t rows,
 static void add_row(const reduce_work *w, lg_reduction r, int64_t n, const char *x, size_t size, const wide *center, wide *acc)
 {
     const lg_reducer *k = &w->kernels[r];
-    int64_t lanes = n >= 16 * LANES ? LANES : FEW_LANES, rows = n / lanes;
+    int64_t lanes = n >= 16 * LANES ? LANES : FEW_LANES, rows = n / lanes, width = width_of(r);
     if (rows >= 2) {
-        wide lane[LANES], same[LANES];
-        set_all(lanes, lane, identity(w, r));
+        wide lane[2 * LANES], same[LANES];
+        set_all(lanes * width, lane, identity(w, r));
         if (center != NULL) set_all(lanes, same, *center);
         k->columns(lanes, rows, lanes, x, center != NULL ? same : NULL, w->number, lane);
-        for (int64_t half = lanes / 2; half > 0; half /= 2) merge(w, r, half, 1, lane + half, lane);
+        for (int64_t half = lanes / 2; half > 0; half /= 2) merge(w, r, half, 1, lane + half * width, lane);
         merge(w, r, 1, 1, lane, acc);
         x += rows * lanes * (int64_t)size;
         n -= rows * lanes;
@@ -145,8 +152,8 @@ static void add_short_columns(const reduce_work *w, lg_reduction r, int64_t n, i
                               const wide *center, wide *acc)
 {
     int64_t together = TILE / n, wide_n = together * n;
-    wide group[TILE], centers[TILE];
-    set_all(wide_n, group, identity(w, r));
+    wide group[2 * TILE], centers[TILE];
+    set_all(wide_n * width_of(r), group, identity(w, r));
     for (int64_t i = 0; i < together && center != NULL; ++i) memcpy(centers + i * n, center, (size_t)n * sizeof(wide));
     w->kernels[r].columns(wide_n, rows / together, wide_n, x, center != NULL ? centers : NULL, w->number, group);
     merge(w, r, n, together, group, acc);
@@ -212,7 +219,7 @@ static piece piece_at(const reduce_work *w, int64_t unit, int64_t part)
 /* One pass over a piece. */
 static void run_pass(const reduce_work *w, const piece *p, lg_reduction r, const wide *center, wide *acc)
 {
-    set_all(p->n, acc, identity(w, r));
+    set_all(p->n * width_of(r), acc, identity(w, r));
     int64_t outer = 1;
     for (int i = 1; i < w->n_gone; ++i) outer *= p->gone[i];
     for (int64_t o = 0; o < outer; ++o) {
@@ -230,7 +237,7 @@ static void run_pass(const reduce_work *w, const piece *p, lg_reduction r, const
         } else {
             for (int64_t j = 0; j < p->n; ++j)
                 add_strided_row(w, r, length, stride, x + j * w->kept[0].x_stride * (int64_t)w->x_size,
-                                center == NULL ? NULL : center + j, acc + j);
+                                center == NULL ? NULL : center + j, acc + j * width_of(r));
         }
     }
 }
@@ -250,11 +257,24 @@ static void store(const reduce_work *w, luge_tensor *y, const piece *p, const wi
     lg_copy_run(to, p->y_stride, buffer, 1, p->n, size);
 }
 
-static void finish(const reduce_work *w, const piece *p, wide *acc, const wide *first)
+static void finish(const reduce_work *w, const piece *p, wide *acc, wide *first)
 {
-    if (w->y2 != NULL) store(w, w->y2, p, first);
     if (w->recipe.finish != NULL) w->recipe.finish(w, p->n, acc, first);
+    if (w->y2 != NULL) store(w, w->y2, p, first);
     store(w, w->y, p, acc);
+}
+
+/* Any element of each result would do as the center of its moments; it is the first, if that is finite.
+ * Whichever it is, its own part in the variance keeps what cancels within a factor of the count. */
+static void take_centers(const reduce_work *w, const piece *p, wide *center)
+{
+    _Alignas(64) char raw[TILE * sizeof(double)];
+    if (w->count > 0) {
+        lg_copy_run(raw, 1, p->x, w->kept[0].x_stride, p->n, w->x_size);
+        w->to_f64(p->n, center, raw);
+    }
+    for (int64_t i = 0; i < p->n; ++i)
+        if (w->count == 0 || !isfinite(center[i].real)) center[i].real = 0;
 }
 
 /* Tiles whole: both passes, while the elements are in cache. */
@@ -263,9 +283,11 @@ static void run_units(int64_t slice, void *data)
     const reduce_work *w = data;
     int64_t end = lg_slice_begin(w->units, w->slices, slice + 1);
     for (int64_t unit = lg_slice_begin(w->units, w->slices, slice); unit < end; ++unit) {
-        wide first[TILE], acc[TILE];
+        wide first[TILE], acc[2 * TILE];
         piece p = piece_at(w, unit, 0);
-        if (w->recipe.passes == 2) {
+        if (w->recipe.pass[0] == LG_REDUCE_MOMENTS) {
+            take_centers(w, &p, first);
+        } else if (w->recipe.passes == 2) {
             run_pass(w, &p, w->recipe.pass[0], NULL, first);
             w->recipe.between(w, p.n, first, NULL);
         }
@@ -286,22 +308,30 @@ static void run_part(int64_t index, void *data)
     const reduce_work *w = data;
     int64_t unit = index % w->units, part = index / w->units, place = place_of(w, unit);
     piece p = piece_at(w, unit, part);
-    run_pass(w, &p, w->recipe.pass[w->pass], w->first == NULL ? NULL : w->first + place,
-             w->partial + part * w->results + place);
+    lg_reduction r = w->recipe.pass[w->pass];
+    run_pass(w, &p, r, w->first == NULL ? NULL : w->first + place,
+             w->partial + (part * w->results + place) * width_of(r));
 }
 
 static void run_parts(reduce_work *w)
 {
     lg_parallel(w->units * w->parts, run_part, w);
-    merge(w, w->recipe.pass[w->pass], w->results, w->parts - 1, w->partial + w->results, w->partial);
+    lg_reduction r = w->recipe.pass[w->pass];
+    merge(w, r, w->results, w->parts - 1, w->partial + w->results * width_of(r), w->partial);
 }
 
 static luge_status run_in_parts(reduce_work *w, lg_device *device)
 {
     lg_scratch scratch;
-    wide *memory = lg_scratch_open(&scratch, device, w->results * (w->parts + 1) * (int64_t)sizeof(wide));
+    int64_t width = width_of(w->recipe.pass[0]);
+    wide *memory = lg_scratch_open(&scratch, device, w->results * (w->parts * width + 1) * (int64_t)sizeof(wide));
     if (memory == NULL) return lg_error();
     w->partial = memory + w->results;
+    for (int64_t unit = 0; unit < w->units && width == 2; ++unit) {
+        piece p = piece_at(w, unit, 0);
+        take_centers(w, &p, memory + place_of(w, unit));
+        w->first = memory;
+    }
     for (w->pass = 0; w->pass < w->recipe.passes; ++w->pass) {
         run_parts(w);
         if (w->pass + 1 == w->recipe.passes) break;
@@ -312,7 +342,7 @@ static luge_status run_in_parts(reduce_work *w, lg_device *device)
     for (int64_t unit = 0; unit < w->units; ++unit) {
         piece p = piece_at(w, unit, 0);
         int64_t place = place_of(w, unit);
-        finish(w, &p, w->partial + place, memory + place);
+        finish(w, &p, w->partial + place * width, memory + place);
     }
     lg_scratch_close(&scratch);
     return LUGE_OK;
@@ -407,6 +437,7 @@ static reduce_work prepare(const lg_call *call, recipe r)
                      .y2 = call->n_out > 1 ? call->out[1] : NULL,
                      .results = call->out[0]->numel};
     w.merge = table->of[w.whole ? LG_LANE_I64 : LG_LANE_F64];
+    w.to_f64 = LG_ISA_PICK(lg_converts)->to_from[LUGE_F64][x->dtype];
     if (lg_is_half(x->dtype)) w.to_f32 = LG_ISA_PICK(lg_converts)->to_from[LUGE_F32][x->dtype];
     w.count = x->numel / w.results;
     sort_axes(&w, x, attrs->mask);
@@ -424,20 +455,24 @@ static int reduce(const lg_call *call, recipe r)
 
 /* ---- the reductions */
 
-static void to_mean(const reduce_work *w, int64_t n, wide *acc, const wide *first)
+static void to_mean(const reduce_work *w, int64_t n, wide *acc, wide *first)
 {
     (void)first;
     for (int64_t i = 0; i < n; ++i) acc[i].real /= (double)w->count;
 }
 
-static void to_var(const reduce_work *w, int64_t n, wide *acc, const wide *first)
+/* From moments: the centers become means. */
+static void to_var(const reduce_work *w, int64_t n, wide *acc, wide *first)
 {
-    (void)first;
     double left = (double)w->count - w->number;
-    for (int64_t i = 0; i < n; ++i) acc[i].real = left > 0 ? acc[i].real / left : NAN;
+    for (int64_t i = 0; i < n; ++i) {
+        double sum = acc[2 * i].real, mean = sum / (double)w->count, squares = acc[2 * i + 1].real - sum * mean;
+        first[i].real += mean;
+        acc[i].real = left > 0 ? (squares < 0 ? 0 : squares / left) : NAN;
+    }
 }
 
-static void to_root(const reduce_work *w, int64_t n, wide *acc, const wide *first)
+static void to_root(const reduce_work *w, int64_t n, wide *acc, wide *first)
 {
     (void)w, (void)first;
     for (int64_t i = 0; i < n; ++i) acc[i].real = sqrt(acc[i].real);
@@ -445,14 +480,14 @@ static void to_root(const reduce_work *w, int64_t n, wide *acc, const wide *firs
 
 /* The scale of a power sum: the largest magnitude, or 1 where that cannot be divided by. The rest of
  * the information is in the power sum then: it is 0, infinite or NaN. */
-static void to_scale(const reduce_work *w, int64_t n, wide *acc, const wide *first)
+static void to_scale(const reduce_work *w, int64_t n, wide *acc, wide *first)
 {
     (void)w, (void)first;
     for (int64_t i = 0; i < n; ++i)
         if (!(acc[i].real > 0 && acc[i].real < INFINITY)) acc[i].real = 1;
 }
 
-static void to_scaled_norm(const reduce_work *w, int64_t n, wide *acc, const wide *first)
+static void to_scaled_norm(const reduce_work *w, int64_t n, wide *acc, wide *first)
 {
     for (int64_t i = 0; i < n; ++i) acc[i].real = first[i].real * pow(acc[i].real, 1 / w->number);
 }
@@ -461,10 +496,7 @@ int lg_cpu_sum(const lg_call *call) { return reduce(call, (recipe){{LG_REDUCE_SU
 int lg_cpu_mean(const lg_call *call) { return reduce(call, (recipe){{LG_REDUCE_SUM}, 1, NULL, to_mean}); }
 int lg_cpu_max(const lg_call *call) { return reduce(call, (recipe){{LG_REDUCE_MAX}, 1, NULL, NULL}); }
 int lg_cpu_min(const lg_call *call) { return reduce(call, (recipe){{LG_REDUCE_MIN}, 1, NULL, NULL}); }
-int lg_cpu_var(const lg_call *call)
-{
-    return reduce(call, (recipe){{LG_REDUCE_SUM, LG_REDUCE_DEVIATION_SUM}, 2, to_mean, to_var});
-}
+int lg_cpu_var(const lg_call *call) { return reduce(call, (recipe){{LG_REDUCE_MOMENTS}, 1, NULL, to_var}); }
 
 /* Squares of f32 and halves neither overflow nor vanish in f64; other powers are taken of scaled numbers. */
 int lg_cpu_norm(const lg_call *call)
@@ -479,33 +511,37 @@ int lg_cpu_norm(const lg_call *call)
 
 /* ---- argmax, along one axis */
 
+/* The first NaN counts as the largest. */
+static bool is_better(const reduce_work *w, wide a, wide b)
+{
+    return w->whole ? a.whole > b.whole : a.real > b.real || (isnan(a.real) && !isnan(b.real));
+}
+
 /* m dense elements of the lane's type, the first of which has the index `from`. Lanes find the first of
  * their own largest elements; equal ones of several lanes are decided by the index. */
 static void argmax_block(const reduce_work *w, lg_argmax_fn fn, int64_t m, const char *x, size_t size, int64_t from,
                          wide *best, int64_t *index)
 {
-    int64_t rows = m / FEW_LANES;
+    int64_t rows = m / ARGMAX_LANES;
     if (rows >= 2) {
-        wide lane[FEW_LANES];
-        int64_t row[FEW_LANES] = {0};
-        set_all(FEW_LANES, lane, identity(w, LG_REDUCE_MAX));
-        fn(FEW_LANES, rows, FEW_LANES, x, 0, lane, row);
-        wide top = *best;
-        for (int j = 0; j < FEW_LANES; ++j) merge(w, LG_REDUCE_MAX, 1, 1, &lane[j], &top);
-        int64_t first = INT64_MAX;
-        for (int j = 0; j < FEW_LANES; ++j) {
-            bool same = w->whole ? lane[j].whole == top.whole : lane[j].real == top.real || (isnan(lane[j].real) && isnan(top.real));
-            int64_t here = from + row[j] * FEW_LANES + j;
-            if (same && here < first) first = here;
+        wide lane[ARGMAX_LANES], top = *best;
+        int64_t row[ARGMAX_LANES] = {0}, first = INT64_MAX;
+        set_all(ARGMAX_LANES, lane, identity(w, LG_REDUCE_MAX));
+        fn(ARGMAX_LANES, rows, ARGMAX_LANES, x, 0, lane, row);
+        for (int j = 0; j < ARGMAX_LANES; ++j) {
+            int64_t here = from + row[j] * ARGMAX_LANES + j;
+            bool better = is_better(w, lane[j], top), same = first < INT64_MAX && !is_better(w, top, lane[j]);
+            if (!better && !(same && here < first)) continue;
+            top = lane[j];
+            first = here;
         }
-        bool better = w->whole ? top.whole > best->whole : top.real > best->real || (isnan(top.real) && !isnan(best->real));
-        if (better) {
+        if (first < INT64_MAX) {
             *best = top;
             *index = first;
         }
-        x += rows * FEW_LANES * (int64_t)size;
-        from += rows * FEW_LANES;
-        m -= rows * FEW_LANES;
+        x += rows * ARGMAX_LANES * (int64_t)size;
+        from += rows * ARGMAX_LANES;
+        m -= rows * ARGMAX_LANES;
     }
     fn(1, m, 1, x, from, best, index);
 }

@@ -2,29 +2,41 @@
 #include <math.h>
 #include "cpu/simd/simd.h"
 
+enum { BLOCK = 512 }; /* columns whose largest elements stay in L1 */
+
 #define real float
 #define wide double
+#define held float
+#define place int32_t
 #define LG_SUFFIX f32
 #include "cpu/simd/reduce_lane.h"
 
 #define real double
 #define wide double
+#define held double
+#define place int64_t
 #define LG_SUFFIX f64
 #include "cpu/simd/reduce_lane.h"
 
 #define LG_WHOLE
 #define real int64_t
 #define wide int64_t
+#define held int64_t
+#define place int64_t
 #define LG_SUFFIX i64
 #include "cpu/simd/reduce_lane.h"
 
 #define real int32_t
 #define wide int64_t
+#define held int64_t
+#define place int64_t
 #define LG_SUFFIX i32
 #include "cpu/simd/reduce_lane.h"
 
 #define real uint8_t
 #define wide int64_t
+#define held int64_t
+#define place int64_t
 #define LG_SUFFIX u8
 #include "cpu/simd/reduce_lane.h"
 
@@ -34,7 +46,7 @@
     {                                                                                            \
         ENTRY(SUM, sum, lane), ENTRY(MAX, max, lane), ENTRY(MIN, min, lane),                     \
         ENTRY(ABS_SUM, abs_sum, lane), ENTRY(ABS_MAX, abs_max, lane),                            \
-        ENTRY(SQUARE_SUM, square_sum, lane), ENTRY(DEVIATION_SUM, deviation_sum, lane),          \
+        ENTRY(SQUARE_SUM, square_sum, lane), ENTRY(MOMENTS, moments, lane),          \
         ENTRY(POWER_SUM, power_sum, lane)                                                        \
     }
 

@@ -44,7 +44,7 @@ typedef enum lg_reduction {
     LG_REDUCE_ABS_SUM,    /* these for floats only */
     LG_REDUCE_ABS_MAX,
     LG_REDUCE_SQUARE_SUM,
-    LG_REDUCE_DEVIATION_SUM, /* of (x - center)^2 */
+    LG_REDUCE_MOMENTS,    /* two accumulators: the sums of x - center and of its square */
     LG_REDUCE_POWER_SUM,  /* of |x / center|, to the power of number */
     LG_REDUCTIONS
 } lg_reduction;
