@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/compare.h"
 #include "tests/support/device.h"
 #include "tests/support/kernel.h"
 #include "tests/support/ops.h"
