@@ -162,7 +162,8 @@ cudaError_t lg_cuda_launch_conv_input(int dtype, const lg_conv_sizes *g, const v
 cudaError_t lg_cuda_launch_conv_weight(int dtype, const lg_conv_sizes *g, const void *gy, const void *x, void *gw,
                                        cudaStream_t stream)
 {
-    const dim3 grid(lg_blocks(g->k * g->cg * g->r * g->s, 1)), block(LG_BLOCK_MAX);
+    enum { FEW = 1024 };
+    const dim3 grid(lg_blocks(g->k * g->cg * g->r * g->s, 1)), block(g->n * g->ho * g->wo <= FEW ? LG_WARP : LG_BLOCK_MAX);
     LG_FOR_FLOATS(dtype, return LG_LAUNCH(conv_weight<T>, grid, block, 0, stream, *g, static_cast<const T *>(gy),
                                           static_cast<const T *>(x), static_cast<T *>(gw)));
     return cudaSuccess;

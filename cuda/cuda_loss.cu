@@ -117,7 +117,7 @@ template <class T> __global__ void cross_entropy_gradient(lg_cross_entropy_work 
 
 template <class T> static cudaError_t launch_cross_entropy(const lg_cross_entropy_work *w, cudaStream_t stream)
 {
-    const cudaError_t code = LG_LAUNCH(cross_entropy_rows<T>, lg_fold_grid(w->fold), dim3(THREADS), 0, stream, *w,
+    const cudaError_t code = LG_LAUNCH(cross_entropy_rows<T>, lg_fold_grid(w->fold), dim3(lg_fold_block(&w->fold)), 0, stream, *w,
                                        static_cast<lg_real<T>>(w->smoothing));
     return code != cudaSuccess ? code : LG_LAUNCH(cross_entropy_total<T>, dim3(1), dim3(THREADS), 0, stream, *w);
 }
@@ -130,7 +130,7 @@ cudaError_t lg_cuda_launch_cross_entropy(const lg_cross_entropy_work *w, cudaStr
 
 cudaError_t lg_cuda_launch_cross_entropy_gradient(const lg_cross_entropy_work *w, cudaStream_t stream)
 {
-    LG_FOR_FLOATS(w->dtype, return LG_LAUNCH(cross_entropy_gradient<T>, lg_fold_grid(w->fold), dim3(THREADS), 0, stream, *w,
+    LG_FOR_FLOATS(w->dtype, return LG_LAUNCH(cross_entropy_gradient<T>, lg_fold_grid(w->fold), dim3(lg_fold_block(&w->fold)), 0, stream, *w,
                                              static_cast<lg_real<T>>(w->smoothing)));
     return cudaSuccess;
 }
@@ -206,7 +206,7 @@ template <class T, class Loss> static cudaError_t launch_pairs(const lg_pairs_wo
 {
     if (w->reduction == LG_LOSS_EACH)
         return LG_LAUNCH((pairs_each<T, Loss>), dim3(lg_blocks(w->at.numel, THREADS)), dim3(THREADS), 0, stream, *w);
-    const cudaError_t code = LG_LAUNCH((pairs_sums<T, Loss>), lg_fold_grid(w->fold), dim3(THREADS), 0, stream, *w);
+    const cudaError_t code = LG_LAUNCH((pairs_sums<T, Loss>), lg_fold_grid(w->fold), dim3(lg_fold_block(&w->fold)), 0, stream, *w);
     return code != cudaSuccess ? code : LG_LAUNCH(pairs_total<T>, dim3(1), dim3(1), 0, stream, *w);
 }
 

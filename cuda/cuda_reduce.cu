@@ -208,7 +208,7 @@ template <class Fold> __global__ void merge_slices(lg_reduce_work w)
 
 template <class T, class Fold> static cudaError_t launch(const lg_reduce_work *w, cudaStream_t stream)
 {
-    const cudaError_t code = LG_LAUNCH((reduce<T, Fold>), lg_fold_grid(w->fold), dim3(THREADS), 0, stream, *w);
+    const cudaError_t code = LG_LAUNCH((reduce<T, Fold>), lg_fold_grid(w->fold), dim3(lg_fold_block(&w->fold)), 0, stream, *w);
     if (code != cudaSuccess || w->fold.slices == 1) return code;
     return LG_LAUNCH(merge_slices<Fold>, dim3(lg_blocks(w->fold.groups, THREADS)), dim3(THREADS), 0, stream, *w);
 }

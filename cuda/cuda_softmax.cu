@@ -65,7 +65,7 @@ template <class T, bool LOGARITHM> __global__ void softmax_gradient(lg_softmax_w
 
 cudaError_t lg_cuda_launch_softmax(const lg_softmax_work *w, cudaStream_t stream)
 {
-    const dim3 grid = lg_fold_grid(w->fold), block(THREADS);
+    const dim3 grid = lg_fold_grid(w->fold), block(lg_fold_block(&w->fold));
     if (w->logarithm) LG_FOR_FLOATS(w->dtype, return LG_LAUNCH((softmax<T, true>), grid, block, 0, stream, *w));
     LG_FOR_FLOATS(w->dtype, return LG_LAUNCH((softmax<T, false>), grid, block, 0, stream, *w));
     return cudaSuccess;
@@ -73,7 +73,7 @@ cudaError_t lg_cuda_launch_softmax(const lg_softmax_work *w, cudaStream_t stream
 
 cudaError_t lg_cuda_launch_softmax_gradient(const lg_softmax_work *w, cudaStream_t stream)
 {
-    const dim3 grid = lg_fold_grid(w->fold), block(THREADS);
+    const dim3 grid = lg_fold_grid(w->fold), block(lg_fold_block(&w->fold));
     if (w->logarithm) LG_FOR_FLOATS(w->dtype, return LG_LAUNCH((softmax_gradient<T, true>), grid, block, 0, stream, *w));
     LG_FOR_FLOATS(w->dtype, return LG_LAUNCH((softmax_gradient<T, false>), grid, block, 0, stream, *w));
     return cudaSuccess;

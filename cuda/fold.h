@@ -31,7 +31,14 @@ static inline lg_fold lg_fold_of(int64_t groups, int64_t count, int columns, int
     if (wanted > count / shortest) wanted = count / shortest;
     if (wanted > MOST) wanted = MOST;
     f.slices = sliced && wanted > 1 ? wanted : 1;
+    while (!f.columns && f.threads * f.groups_a_block > WARP && groups <= f.groups_a_block / 2) f.groups_a_block /= 2;
     return f;
+}
+
+/* Threads of a block. */
+static inline int lg_fold_block(const lg_fold *f)
+{
+    return f->threads * f->groups_a_block;
 }
 
 #endif
