@@ -14,6 +14,7 @@
 #include "core/op.h"
 #include "ops/call.h"
 #include "tests/support/compare.h"
+#include "tests/support/device.h"
 #include "tests/support/golden.h"
 
 enum { MAX_X = 6, MAX_OUT = 3 };
@@ -222,6 +223,7 @@ static luge_tensor *as_function(luge_list list, void *user)
 static void finite_differences(void **state)
 {
     (void)state;
+    cpu_only(); /* other devices are compared with the CPU's values */
     for (int k = 0; k < CASES; ++k) {
         if (cases[k].flags & (CONST | KINK)) continue;
         LUGE_SCOPE("differences");
@@ -334,6 +336,37 @@ static void awkward_sizes(void **state)
             }
 }
 
+/* Nodes keep what the gradients that are wanted read, and nothing else: an input that alone wants one gets
+ * what it gets among others, from a fused backward and from one made of ops. */
+static void one_gradient_at_a_time(void **state)
+{
+    (void)state;
+    for (int k = 0; k < CASES; ++k) {
+        const op_case *c = &cases[k];
+        LUGE_SCOPE("one");
+        const inputs in = load(c);
+        if (in.cot == NULL) continue;
+        const result all = evaluate(c, &in);
+        for (int i = 0; i < in.n; ++i) {
+            if (!in.wants[i] || luge_is_none(all.grad[i])) continue;
+            for (int composed = 0; composed < 2; ++composed) {
+                LUGE_SCOPE("input");
+                luge_tensor *x[MAX_X] = {NULL}, *out[MAX_OUT] = {NULL};
+                for (int j = 0; j < in.n; ++j) x[j] = luge_detach(in.x[j]);
+                luge_requires_grad_(x[i]);
+                c->run(x, out);
+                if (luge_ok() && !luge_tensor_requires_grad(out[0])) continue; /* written over */
+                const luge_backward_options options = {.gradient = in.cot, .create_graph = composed != 0};
+                luge_tensor *grad = luge_grad(out[0], x[i], &options);
+                if (!luge_ok()) fail_msg("%s, %s, input %d: %s", c->name, composed ? "composed" : "fused", i, luge_error_text());
+                char text[160];
+                snprintf(text, sizeof text, "%s, %s, gradient %d alone", c->name, composed ? "composed" : "fused", i);
+                assert_close(grad, all.grad[i], bound_of(LUGE_F64), text);
+            }
+        }
+    }
+}
+
 static void every_op_has_run(void **state)
 {
     (void)state;
@@ -393,8 +426,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_values),  cmocka_unit_test(finite_differences), cmocka_unit_test(dtypes_and_layouts),
-        cmocka_unit_test(empty_batches),  cmocka_unit_test(awkward_sizes),      cmocka_unit_test(the_rest_runs),
-        cmocka_unit_test(every_op_has_run), cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(empty_batches),  cmocka_unit_test(awkward_sizes),      cmocka_unit_test(one_gradient_at_a_time),
+        cmocka_unit_test(the_rest_runs),  cmocka_unit_test(every_op_has_run),   cmocka_unit_test(nothing_is_left),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }
