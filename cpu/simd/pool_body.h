@@ -71,9 +71,29 @@ static inline __attribute__((always_inline)) void OF_REAL(mean_steps)(const lg_p
     for (int64_t j = 0; j < n; ++j) y[j] *= scale;
 }
 
+/* Windows of many pixels are summed in f64. */
+static inline __attribute__((always_inline)) void OF_REAL(mean_of_many_steps)(const lg_pool_window *w, const real *x, double scale, real *y, const int64_t step)
+{
+    enum { BLOCK = 64 };
+    for (int64_t first = 0; first < w->n; first += BLOCK, x += BLOCK * step, y += BLOCK) {
+        const int64_t n = w->n - first < BLOCK ? w->n - first : BLOCK;
+        double sum[BLOCK] = {0};
+        EACH_PIXEL(w)
+        {
+            LG_VECTOR_LOOP
+            for (int64_t j = 0; j < n; ++j) sum[j] += (double)x[at + j * step];
+        }
+        for (int64_t j = 0; j < n; ++j) y[j] = (real)(sum[j] * scale);
+    }
+}
+
 static void OF_REAL(mean)(const lg_pool_window *w, const void *x, double scale, void *y)
 {
-    STEPS(OF_REAL(mean_steps)(w, x, (real)scale, y, step))
+    enum { MANY = 64 };
+    if (w->rows * w->columns > MANY)
+        STEPS(OF_REAL(mean_of_many_steps)(w, x, scale, y, step))
+    else
+        STEPS(OF_REAL(mean_steps)(w, x, (real)scale, y, step))
 }
 
 static inline __attribute__((always_inline)) void OF_REAL(spread_steps)(const lg_pool_window *w, const real *g, real scale, real *gx, const int64_t step)
