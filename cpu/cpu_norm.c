@@ -1,17 +1,22 @@
 /* Batch and layer normalisation (cpu/simd/norm.h). Moments of slices are taken in two passes
  * each and merged in the slices' order, as Chan et al. (1983) do; nothing is taken as a difference of
  * large sums. */
-#include <luge/scope.h>
-#include <math.h>
-#include <string.h>
 #include "core/pool.h"
 #include "cpu/cpu.h"
 #include "cpu/scratch.h"
 #include "cpu/simd/norm.h"
+#include "cpu/simd/simd.h"
 #include "cpu/strided.h"
 #include "ops/attrs.h"
+#include <luge/scope.h>
+#include <math.h>
+#include <string.h>
 
-enum { GRAIN = 1 << 14, PARTS = 32 }; /* elements per slice, at least; sums of layer_norm's parameters */
+enum {
+    GRAIN = 1 << 14, /* elements per slice, at least */
+    ROWS = 32,       /* of layer_norm's gradients at most, whose parts of the parameters' are summed in x's type */
+    PARTS = 32       /* such parts are made of fewer rows to have as many */
+};
 
 static void store(luge_tensor *t, int64_t i, double value)
 {
@@ -38,18 +43,23 @@ static void put(bool f64, void *array, int64_t i, double value)
         ((float *)array)[i] = (float)value;
 }
 
-/* ---- batch_norm: x as [outer, channels, inner]. Slices are of rows (inner 1: channels are columns) or
- * of planes; each has two numbers a channel, or a plane has two. */
+/* ---- batch_norm: x as [outer, channels, inner]. What is worked on at a time, a block, is of columns where
+ * channels are dense in memory (inner is 1), else a piece of one plane. Blocks are small enough for a cache,
+ * and cut by the sizes alone. Each leaves its numbers for its channels: those of column blocks side by side,
+ * or of the pieces at the same place in all channels, are a part. */
+
+enum { WIDTH = 512, NUMBERS = 3 }; /* columns of a block at most; numbers of a channel in a part */
 
 typedef struct batch_work {
     const lg_norm_kernels *kernels;
     bool f64, columns;
     int64_t outer, channels, inner, size;
-    int64_t slices, parts;       /* numbers are [parts, channels]: of slices, or of all outer indices */
+    int64_t cuts; /* blocks side by side, or pieces of a plane */
+    int64_t parts, blocks, slices;
     const char *g, *x;
     char *y;
-    double *first, *second;      /* numbers: mean and deviation, or sum and dot */
-    char *terms;                 /* mean, scale, slope, shift: channels numbers each */
+    double *number[NUMBERS]; /* [parts, channels]: mean and deviation, or sum, dot and off */
+    char *terms;             /* mean, scale, slope, shift: channels numbers each */
 } batch_work;
 
 /* Channels of a dense tensor: axes with larger strides are outside, those with smaller ones inside. */
@@ -66,6 +76,20 @@ static void see_channels(const luge_tensor *y, batch_work *w)
     }
 }
 
+static void cut_blocks(batch_work *w)
+{
+    if (w->columns) {
+        w->cuts = (w->channels + WIDTH - 1) / WIDTH;
+        w->parts = lg_slices(w->outer, GRAIN / (w->channels < WIDTH ? w->channels + 1 : WIDTH));
+        w->blocks = w->parts * w->cuts;
+    } else {
+        w->cuts = w->inner < GRAIN ? 1 : w->inner / GRAIN;
+        w->parts = w->outer * w->cuts;
+        w->blocks = w->parts * w->channels;
+    }
+    if (w->blocks > 0) w->slices = lg_slices(w->blocks, GRAIN / (w->outer * w->channels * w->inner / w->blocks + 1));
+}
+
 /* y is the result; it is dense. */
 static bool plan_batch(const luge_tensor *y, batch_work *w)
 {
@@ -76,12 +100,14 @@ static bool plan_batch(const luge_tensor *y, batch_work *w)
     w->size = (int64_t)lg_element_size(y);
     w->columns = w->inner == 1;
     w->y = lg_data(y);
-    w->slices = w->columns ? lg_slices(w->outer, GRAIN / (w->channels + 1)) : lg_slices(w->outer * w->channels, GRAIN / (w->inner + 1));
-    w->parts = w->columns ? w->slices : w->outer;
+    cut_blocks(w);
     return true;
 }
 
-static void copy_piece(int64_t n, void *const at[], const void *size) { memcpy(at[0], at[1], (size_t)n * *(const size_t *)size); }
+static void copy_piece(int64_t n, void *const at[], const void *size)
+{
+    memcpy(at[0], at[1], (size_t)n * *(const size_t *)size);
+}
 
 /* t laid out like y: itself, or a copy. To be released; NULL on error. */
 static luge_tensor *laid_out_like(luge_tensor *t, const luge_tensor *y)
@@ -98,11 +124,12 @@ static luge_tensor *laid_out_like(luge_tensor *t, const luge_tensor *y)
 /* Numbers of all parts and terms, in one piece of scratch. */
 static bool open_batch(const lg_call *call, batch_work *w, lg_scratch *scratch)
 {
-    const int64_t numbers = lg_scratch_times(2 * (int64_t)sizeof(double), lg_scratch_times(w->parts, w->channels));
-    w->first = lg_scratch_open(scratch, call->device, lg_scratch_plus(numbers, 4 * w->channels * w->size));
-    if (w->first == NULL) return false;
-    w->second = w->first + w->parts * w->channels;
-    w->terms = (char *)(w->second + w->parts * w->channels);
+    const int64_t each = lg_scratch_times(w->parts, w->channels);
+    const int64_t bytes = lg_scratch_times(NUMBERS * (int64_t)sizeof(double), each);
+    w->number[0] = lg_scratch_open(scratch, call->device, lg_scratch_plus(bytes, 4 * w->channels * w->size));
+    if (w->number[0] == NULL) return false;
+    for (int i = 1; i < NUMBERS; ++i) w->number[i] = w->number[i - 1] + each;
+    w->terms = (char *)(w->number[NUMBERS - 1] + each);
     return true;
 }
 
@@ -114,45 +141,55 @@ static lg_norm_terms terms_at(const batch_work *w, int64_t channel)
 
 typedef enum batch_task { MOMENTS, NORMALISE, SUMS, GRADIENT } batch_task;
 
-static void run_columns(const batch_work *w, batch_task task, int64_t slice)
+/* Rows [begin, begin + rows) of n columns from `channel` on. */
+static void run_columns(const batch_work *w, batch_task task, int64_t block)
 {
-    const int64_t begin = lg_slice_begin(w->outer, w->slices, slice), n = w->channels;
-    const int64_t rows = lg_slice_begin(w->outer, w->slices, slice + 1) - begin, at = begin * n * w->size;
-    const lg_norm_terms t = terms_at(w, 0);
-    double *first = w->first + slice * n, *second = w->second + slice * n;
+    const int64_t part = block / w->cuts, cut = block % w->cuts, step = w->channels;
+    const int64_t channel = lg_slice_begin(step, w->cuts, cut), n = lg_slice_begin(step, w->cuts, cut + 1) - channel;
+    const int64_t begin = lg_slice_begin(w->outer, w->parts, part),
+                  rows = lg_slice_begin(w->outer, w->parts, part + 1) - begin;
+    const int64_t at = (begin * step + channel) * w->size, to = part * step + channel;
+    const lg_norm_terms t = terms_at(w, channel);
+    double *const numbers[NUMBERS] = {w->number[0] + to, w->number[1] + to, w->number[2] + to};
     switch (task) {
-    case MOMENTS: w->kernels->column_moments(n, rows, n, w->x + at, first, second); break;
-    case NORMALISE: w->kernels->column_normalise(n, rows, n, w->x + at, &t, w->y + at); break;
-    case SUMS: w->kernels->column_sums(n, rows, n, w->g + at, w->x + at, t.mean, first, second); break;
-    case GRADIENT: w->kernels->column_gradient(n, rows, n, w->g + at, w->x + at, &t, w->y + at); break;
+    case MOMENTS: w->kernels->column_moments(n, rows, step, w->x + at, numbers[0], numbers[1]); break;
+    case NORMALISE: w->kernels->column_normalise(n, rows, step, w->x + at, &t, w->y + at); break;
+    case SUMS:
+        w->kernels->column_sums(n, rows, step, w->g + at, w->x + at, t.mean, numbers[0], numbers[1], numbers[2]);
+        break;
+    case GRADIENT: w->kernels->column_gradient(n, rows, step, w->g + at, w->x + at, &t, w->y + at); break;
     }
 }
 
-static void run_planes(const batch_work *w, batch_task task, int64_t slice)
+/* n elements of one plane. */
+static void run_piece(const batch_work *w, batch_task task, int64_t block)
 {
-    const int64_t planes = w->outer * w->channels, end = lg_slice_begin(planes, w->slices, slice + 1), n = w->inner;
-    for (int64_t i = lg_slice_begin(planes, w->slices, slice); i < end; ++i) {
-        const int64_t at = i * n * w->size, channel = i % w->channels;
-        const lg_norm_terms t = terms_at(w, channel);
-        switch (task) {
-        case MOMENTS: w->kernels->plane_moments(n, w->x + at, w->first + i, w->second + i); break;
-        case NORMALISE: w->kernels->plane_normalise(n, w->x + at, &t, w->y + at); break;
-        case SUMS:
-            w->kernels->plane_sums(n, w->g + at, w->x + at, t.mean, w->first + i, w->second + i);
-            break;
-        case GRADIENT: w->kernels->plane_gradient(n, w->g + at, w->x + at, &t, w->y + at); break;
-        }
+    const int64_t plane = block / w->cuts, cut = block % w->cuts, channel = plane % w->channels;
+    const int64_t begin = lg_slice_begin(w->inner, w->cuts, cut),
+                  n = lg_slice_begin(w->inner, w->cuts, cut + 1) - begin;
+    const int64_t at = (plane * w->inner + begin) * w->size,
+                  to = (plane / w->channels * w->cuts + cut) * w->channels + channel;
+    const lg_norm_terms t = terms_at(w, channel);
+    double *const numbers[NUMBERS] = {w->number[0] + to, w->number[1] + to, w->number[2] + to};
+    switch (task) {
+    case MOMENTS: w->kernels->plane_moments(n, w->x + at, numbers[0], numbers[1]); break;
+    case NORMALISE: w->kernels->plane_normalise(n, w->x + at, &t, w->y + at); break;
+    case SUMS: w->kernels->plane_sums(n, w->g + at, w->x + at, t.mean, numbers[0], numbers[1], numbers[2]); break;
+    case GRADIENT: w->kernels->plane_gradient(n, w->g + at, w->x + at, &t, w->y + at); break;
     }
 }
 
-#define DEFINE_SLICE(name, task)                                   \
-    static void name(int64_t slice, void *work)                    \
-    {                                                              \
-        const batch_work *w = work;                                \
-        if (w->columns)                                            \
-            run_columns(w, task, slice);                           \
-        else                                                       \
-            run_planes(w, task, slice);                            \
+static void run_blocks(const batch_work *w, batch_task task, int64_t slice)
+{
+    const int64_t end = lg_slice_begin(w->blocks, w->slices, slice + 1);
+    for (int64_t block = lg_slice_begin(w->blocks, w->slices, slice); block < end; ++block)
+        w->columns ? run_columns(w, task, block) : run_piece(w, task, block);
+}
+
+#define DEFINE_SLICE(name, task)                \
+    static void name(int64_t slice, void *work) \
+    {                                           \
+        run_blocks(work, task, slice);          \
     }
 DEFINE_SLICE(moments_slice, MOMENTS)
 DEFINE_SLICE(normalise_slice, NORMALISE)
@@ -162,21 +199,22 @@ DEFINE_SLICE(gradient_slice, GRADIENT)
 /* Elements of a channel in one part. */
 static int64_t part_count(const batch_work *w, int64_t part)
 {
-    if (!w->columns) return w->inner;
-    return lg_slice_begin(w->outer, w->slices, part + 1) - lg_slice_begin(w->outer, w->slices, part);
+    const int64_t items = w->columns ? w->outer : w->inner, n = w->columns ? w->parts : w->cuts, i = part % n;
+    return lg_slice_begin(items, n, i + 1) - lg_slice_begin(items, n, i);
 }
 
 /* Means and deviations of all parts, merged into those of part 0. */
 static void merge_moments(const batch_work *w)
 {
+    double *const mean = w->number[0], *const deviation = w->number[1];
     double before = (double)part_count(w, 0);
     for (int64_t part = 1; part < w->parts; ++part) {
         const double here = (double)part_count(w, part), share = here / (before + here);
-        const double *mean = w->first + part * w->channels, *deviation = w->second + part * w->channels;
+        const double *means = mean + part * w->channels, *deviations = deviation + part * w->channels;
         for (int64_t c = 0; c < w->channels; ++c) {
-            const double d = mean[c] - w->first[c];
-            w->first[c] += d * share;
-            w->second[c] += deviation[c] + d * d * before * share;
+            const double d = means[c] - mean[c];
+            mean[c] += d * share;
+            deviation[c] += deviations[c] + d * d * before * share;
         }
         before += here;
     }
@@ -184,11 +222,10 @@ static void merge_moments(const batch_work *w)
 
 static void merge_sums(const batch_work *w)
 {
-    for (int64_t part = 1; part < w->parts; ++part) {
-        for (int64_t c = 0; c < w->channels; ++c) {
-            w->first[c] += w->first[part * w->channels + c];
-            w->second[c] += w->second[part * w->channels + c];
-        }
+    for (int i = 0; i < NUMBERS; ++i) {
+        double *const sum = w->number[i];
+        for (int64_t part = 1; part < w->parts; ++part)
+            for (int64_t c = 0; c < w->channels; ++c) sum[c] += sum[part * w->channels + c];
     }
 }
 
@@ -197,25 +234,32 @@ static void follow(luge_tensor *running, int64_t c, double value, double momentu
     if (running != NULL) store(running, c, (1 - momentum) * load(running, c, 0) + momentum * value);
 }
 
-/* What x is multiplied with, and the statistics that the call returns and keeps. */
+/* What `real` loses of a number. */
+static double lost(bool f64, double value)
+{
+    return f64 ? 0 : value - (double)(float)value;
+}
+
+/* What x is multiplied with, and the statistics that the call returns and keeps. A mean is rounded to x's
+ * type, which may be much beside a small spread: the shift makes up for it. */
 static void finish_statistics(const lg_call *call, const batch_work *w, double count)
 {
     const lg_norm_attrs *a = call->attrs;
     const lg_norm_terms t = terms_at(w, 0);
     const bool measured = a->training && count > 0;
     for (int64_t c = 0; c < w->channels; ++c) {
-        const double mean = measured ? w->first[c] : a->training ? 0 : load(call->in[1], c, 0);
-        const double variance = measured ? w->second[c] / count : a->training ? 0 : load(call->in[2], c, 0);
-        const double invstd = 1 / sqrt(variance + a->eps);
+        const double mean = measured ? w->number[0][c] : a->training ? 0 : load(call->in[1], c, 0);
+        const double variance = measured ? w->number[1][c] / count : a->training ? 0 : load(call->in[2], c, 0);
+        const double invstd = 1 / sqrt(variance + a->eps), scale = invstd * load(call->in[3], c, 1);
         if (measured) {
             follow(call->in[1], c, mean, a->momentum);
-            follow(call->in[2], c, w->second[c] / (count - 1), a->momentum);
+            follow(call->in[2], c, w->number[1][c] / (count - 1), a->momentum);
         }
         store(call->out[1], c, mean);
         store(call->out[2], c, invstd);
         put(w->f64, (void *)t.mean, c, mean);
-        put(w->f64, (void *)t.scale, c, invstd * load(call->in[3], c, 1));
-        put(w->f64, (void *)t.shift, c, load(call->in[4], c, 0));
+        put(w->f64, (void *)t.scale, c, scale);
+        put(w->f64, (void *)t.shift, c, load(call->in[4], c, 0) - lost(w->f64, mean) * scale);
     }
 }
 
@@ -244,19 +288,23 @@ int lg_cpu_batch_norm(const lg_call *call)
     return LUGE_OK;
 }
 
-/* What g and x are multiplied with, and the gradients of the parameters. */
+/* What g and x are multiplied with, and the gradients of the parameters. In training the mean of x is what
+ * was given and what rounding took from it: the mean of x less what was given. */
 static void finish_gradient(const lg_call *call, const batch_work *w, double count)
 {
     const lg_norm_attrs *a = call->attrs;
     const lg_norm_terms t = terms_at(w, 0);
     for (int64_t c = 0; c < w->channels; ++c) {
         const double invstd = load(call->in[4], c, 0), scale = invstd * load(call->in[2], c, 1);
-        const double sum = count > 0 ? w->first[c] : 0, dot = count > 0 ? w->second[c] : 0;
+        const double sum = count > 0 ? w->number[0][c] : 0,
+                     off = count > 0 && a->training ? w->number[2][c] / count : 0;
+        const double dot = count > 0 ? w->number[1][c] - off * sum : 0;
+        const double slope = count > 0 && a->training ? -scale * dot * invstd * invstd / count : 0;
         store(call->out[1], c, dot * invstd);
         store(call->out[2], c, sum);
         put(w->f64, (void *)t.scale, c, scale);
-        put(w->f64, (void *)t.slope, c, a->training ? -scale * dot * invstd * invstd / count : 0);
-        put(w->f64, (void *)t.shift, c, a->training ? -scale * sum / count : 0);
+        put(w->f64, (void *)t.slope, c, slope);
+        put(w->f64, (void *)t.shift, c, count > 0 && a->training ? -scale * sum / count - slope * off : 0);
     }
 }
 
@@ -297,10 +345,12 @@ typedef struct layer_work {
     int64_t n, rows, slices, size;
     const char *g, *x;
     char *y;
-    luge_tensor *mean, *invstd;  /* forward: written */
+    luge_tensor *mean, *invstd; /* forward: written */
     double eps;
-    const void *weight, *bias;   /* never NULL */
-    char *parts;                 /* backward: [slices, 2, n], the parameters' gradients */
+    const void *weight, *bias; /* never NULL */
+    int64_t parts;             /* backward: of the rows */
+    char *sums;                /* [parts, 2, n], of the parameters' gradients */
+    luge_tensor *gradient[2];  /* of the parameters */
 } layer_work;
 
 static bool fits_rows(const luge_tensor *t, const luge_tensor *x)
@@ -362,48 +412,67 @@ int lg_cpu_layer_norm(const lg_call *call)
     return LUGE_OK;
 }
 
-static void layer_gradient_slice(int64_t slice, void *work)
+static void cut_rows(layer_work *w)
 {
-    const layer_work *w = work;
-    const int64_t bytes = w->n * w->size, end = lg_slice_begin(w->rows, w->slices, slice + 1);
-    char *gweight = w->parts + slice * 2 * bytes, *gbias = gweight + bytes;
+    const int64_t wanted = w->slices < PARTS ? w->slices : PARTS, needed = (w->rows + ROWS - 1) / ROWS;
+    w->parts = needed > wanted ? needed : wanted;
+    if (w->parts > 0) w->slices = lg_slices(w->parts, GRAIN / (w->rows / w->parts * w->n + 1));
+}
+
+static void layer_gradient_part(const layer_work *w, int64_t part)
+{
+    const int64_t bytes = w->n * w->size, end = lg_slice_begin(w->rows, w->parts, part + 1);
+    char *gweight = w->sums + part * 2 * bytes, *gbias = gweight + bytes;
     memset(gweight, 0, (size_t)(2 * bytes));
-    for (int64_t row = lg_slice_begin(w->rows, w->slices, slice); row < end; ++row)
+    for (int64_t row = lg_slice_begin(w->rows, w->parts, part); row < end; ++row)
         w->kernels->layer_norm_backward(w->n, w->g + row * bytes, w->x + row * bytes, load(w->mean, row, 0),
                                         load(w->invstd, row, 0), w->weight, w->y + row * bytes, gweight, gbias);
 }
 
-/* `to` becomes the sum of the slices' parts, which lie 2 n elements apart. */
-#define DEFINE_ADD_PARTS(real)                                                                     \
-    static void add_parts_##real(const layer_work *w, const char *parts, void *to)                 \
-    {                                                                                              \
-        real *sum = to;                                                                            \
-        memset(to, 0, (size_t)(w->n * w->size));                                                   \
-        for (int64_t s = 0; s < w->slices; ++s) {                                                  \
-            const real *part = (const real *)(const void *)(parts + s * 2 * w->n * w->size);       \
-            for (int64_t i = 0; i < w->n; ++i) sum[i] += part[i];                                  \
-        }                                                                                          \
-    }
-DEFINE_ADD_PARTS(float)
-DEFINE_ADD_PARTS(double)
+static void layer_gradient_slice(int64_t slice, void *work)
+{
+    const layer_work *w = work;
+    const int64_t end = lg_slice_begin(w->parts, w->slices, slice + 1);
+    for (int64_t part = lg_slice_begin(w->parts, w->slices, slice); part < end; ++part) layer_gradient_part(w, part);
+}
+
+static int64_t sum_blocks(const layer_work *w)
+{
+    return (w->n + LG_BLOCK - 1) / LG_BLOCK;
+}
+
+/* Sums of all parts, of some columns of both gradients. */
+static void layer_sum_slice(int64_t slice, void *work)
+{
+    const layer_work *w = work;
+    const int64_t begin = slice % sum_blocks(w) * LG_BLOCK, n = w->n - begin < LG_BLOCK ? w->n - begin : LG_BLOCK;
+    const lg_reducer *sum = &LG_ISA_PICK(lg_reduces)->of[w->f64 ? LG_LANE_F64 : LG_LANE_F32][LG_REDUCE_SUM];
+    luge_tensor *gradient = w->gradient[slice / sum_blocks(w)];
+    double all[LG_BLOCK] = {0};
+    sum->columns(n, w->parts, 2 * w->n, w->sums + (slice / sum_blocks(w) * w->n + begin) * w->size, NULL, 0, all);
+    for (int64_t i = 0; i < n; ++i) put(w->f64, lg_data(gradient), begin + i, all[i]);
+}
 
 /* (g, x, [weight], mean, invstd) -> (gx, gweight, gbias) */
 int lg_cpu_layer_norm_backward(const lg_call *call)
 {
     const luge_tensor *g = call->in[0], *x = call->in[1], *weight = call->in[2];
-    layer_work w = {.g = lg_data(g), .y = lg_data(call->out[0]), .mean = call->in[3], .invstd = call->in[4]};
-    if (!plan_layer(call, x, w.mean, &w) || !fits_rows(g, x) || !fits_rows(weight, x) || w.mean->dtype != x->dtype) return LG_DECLINED;
-    if (w.slices > PARTS) w.slices = PARTS;
+    layer_work w = {.g = lg_data(g),
+                    .y = lg_data(call->out[0]),
+                    .mean = call->in[3],
+                    .invstd = call->in[4],
+                    .gradient = {call->out[1], call->out[2]}};
+    if (!plan_layer(call, x, w.mean, &w) || !fits_rows(g, x) || !fits_rows(weight, x) || w.mean->dtype != x->dtype)
+        return LG_DECLINED;
+    cut_rows(&w);
     const int64_t bytes = w.n * w.size;
     lg_scratch scratch;
-    char *memory = lg_scratch_open(&scratch, call->device, lg_scratch_times(2 * w.slices + 1, bytes));
+    char *memory = lg_scratch_open(&scratch, call->device, lg_scratch_times(2 * w.parts + 1, bytes));
     if (memory == NULL) return LUGE_ERR_OUT_OF_MEMORY;
     w.weight = parameter(&w, weight, memory, 1);
-    w.parts = memory + bytes;
+    w.sums = memory + bytes;
     lg_parallel(w.slices, layer_gradient_slice, &w);
-    void (*add_parts)(const layer_work *, const char *, void *) = w.f64 ? add_parts_double : add_parts_float;
-    add_parts(&w, w.parts, lg_data(call->out[1]));
-    add_parts(&w, w.parts + bytes, lg_data(call->out[2]));
+    lg_parallel(2 * sum_blocks(&w), layer_sum_slice, &w);
     lg_scratch_close(&scratch);
     return LUGE_OK;
 }

@@ -175,6 +175,33 @@ static void test_AGR_06_empty_batch_in_training(void **state)
     assert_text(luge_tensor_grad(w), "[0, 0, 0, 0, 0]");
 }
 
+/* PyTorch's: no statistics to learn from, no gradients but zeros. It refuses 0 channels; there is no need to. */
+static void test_batch_norm_of_nothing(void **state)
+{
+    (void)state;
+    const luge_shape shapes[] = {LUGE_SHAPE(0, 3),       LUGE_SHAPE(0, 3, 2, 2), LUGE_SHAPE(4, 3, 0),
+                                 LUGE_SHAPE(2, 3, 4, 0), LUGE_SHAPE(3, 0),       LUGE_SHAPE(0, 0),
+                                 LUGE_SHAPE(2, 0, 4, 4)};
+    for (size_t i = 0; i < 2 * (sizeof shapes / sizeof *shapes); ++i)
+        for (int last = 0; last < (shapes[i / 2].rank == 4 ? 2 : 1); ++last) {
+            LUGE_SCOPE("nothing");
+            const luge_shape s = shapes[i / 2], channels = LUGE_SHAPE(s.dim[1]);
+            luge_tensor *x = luge_zeros(s, NULL), *mean = luge_full(channels, 0.5, NULL),
+                        *var = luge_full(channels, 2, NULL);
+            luge_tensor *w = luge_requires_grad_(luge_ones(channels, NULL)),
+                        *b = luge_requires_grad_(luge_ones(channels, NULL));
+            x = luge_requires_grad_(last ? luge_channels_last(x) : x);
+            luge_tensor *y = luge_batch_norm(x, mean, var, w, b, i % 2 ? &training : NULL);
+            assert_int_equal(luge_tensor_numel(y), 0);
+            assert_int_equal(luge_backward(luge_sum(y, LUGE_ALL_AXES)), LUGE_OK);
+            assert_int_equal(luge_tensor_shape(luge_tensor_grad(x)).rank, s.rank);
+            assert_text(mean, s.dim[1] == 0 ? "[]" : "[0.5, 0.5, 0.5]");
+            assert_text(var, s.dim[1] == 0 ? "[]" : "[2, 2, 2]");
+            assert_text(luge_tensor_grad(w), s.dim[1] == 0 ? "[]" : "[0, 0, 0]");
+            assert_text(luge_tensor_grad(b), s.dim[1] == 0 ? "[]" : "[0, 0, 0]");
+        }
+}
+
 /* A half input is normalised with f32 statistics, by f32 parameters. */
 static void test_half_inputs(void **state)
 {
@@ -299,7 +326,8 @@ static void test_gradient_of_bias_alone(void **state)
         norm n = {.train = train != 0, .mean = constant(LUGE_SHAPE(3)), .var = luge_square(constant(LUGE_SHAPE(3)))};
         assert_gradients(batch, LUGE_LIST(x, constant(LUGE_SHAPE(3)), leaf(LUGE_SHAPE(3))), &n, "batch_norm");
     }
-    assert_gradients(layer, LUGE_LIST(x, constant(LUGE_SHAPE(4)), leaf(LUGE_SHAPE(4))), &(norm){.axes = 1}, "layer_norm");
+    assert_gradients(layer, LUGE_LIST(x, constant(LUGE_SHAPE(4)), leaf(LUGE_SHAPE(4))), &(norm){.axes = 1},
+                     "layer_norm");
 
     enum { MANY = 70000 }; /* as a sum too large for f16 */
     luge_tensor *half = luge_zeros(LUGE_SHAPE(MANY, 1), &(luge_tensor_options){.dtype = LUGE_F16});
@@ -320,8 +348,16 @@ static void test_layer_norm_of_nothing(void **state)
     assert_int_equal(luge_backward(luge_sum(y, LUGE_ALL_AXES)), LUGE_OK);
     assert_text(luge_tensor_grad(w), "[0, 0, 0]");
     assert_text(luge_tensor_grad(b), "[0, 0, 0]");
-    assert_int_equal(luge_tensor_numel(luge_layer_norm(luge_zeros(LUGE_SHAPE(2, 0), NULL), 1, LUGE_NONE, LUGE_NONE, 0)),
-                     0);
+    static const luge_shape empty[] = {{2, {2, 0}}, {2, {0, 0}}};
+    for (int i = 0; i < 2; ++i) {
+        luge_tensor *x = luge_requires_grad_(luge_zeros(empty[i], NULL)),
+                    *none = luge_requires_grad_(luge_ones(LUGE_SHAPE(0), NULL));
+        y = luge_layer_norm(x, 1, none, none, 0);
+        assert_int_equal(luge_tensor_numel(y), 0);
+        assert_int_equal(luge_backward(luge_sum(y, LUGE_ALL_AXES)), LUGE_OK);
+        assert_int_equal(luge_tensor_size(luge_tensor_grad(x), 0), empty[i].dim[0]);
+        assert_int_equal(luge_tensor_numel(luge_tensor_grad(none)), 0);
+    }
 }
 
 static void test_layer_norm_wrong_inputs(void **state)
@@ -358,6 +394,7 @@ int main(void)
         OP_TEST(test_NUM_14_biased_inside_unbiased_outside),
         OP_TEST(test_AGR_05_empty_batch_in_eval),
         OP_TEST(test_AGR_06_empty_batch_in_training),
+        OP_TEST(test_batch_norm_of_nothing),
         OP_TEST(test_half_inputs),
         OP_TEST(test_batch_norm_wrong_inputs),
         OP_TEST(test_NUM_02_large_mean),
