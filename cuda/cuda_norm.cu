@@ -107,7 +107,7 @@ template <class T> __global__ void batch_statistics(lg_norm_work w)
         lg_careful<R> sum = {0, 0};
         R squares = 0;
         for (int64_t j = p.from; j < p.to; j += p.step) sum.add(element<T>(w, LG_NORM_X, p.group, j));
-        const R mean = group_sum(w, sum, careful).value() / size;
+        const R mean = group_sum(w, sum, careful).mean(size);
         for (int64_t j = p.from; j < p.to; j += p.step) {
             const R d = element<T>(w, LG_NORM_X, p.group, j) - mean;
             squares += d * d;
@@ -251,7 +251,7 @@ template <class T, int WIDTH> __global__ void layer_forward(lg_norm_work w, lg_r
         lg_careful<R> sum = {0, 0};
         R squares = 0;
         for (int64_t j = at; j < w.count; j += WIDTH) sum.add(lg_load(x[j]));
-        const R mean = row_sum<WIDTH>(sum, careful).value() / n;
+        const R mean = row_sum<WIDTH>(sum, careful).mean(n);
         for (int64_t j = at; j < w.count; j += WIDTH) {
             const R d = lg_load(x[j]) - mean;
             squares += d * d;

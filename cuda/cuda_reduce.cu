@@ -33,7 +33,7 @@ template <class T> struct fold_sum {
 template <class T> struct fold_mean : fold_sum<T> {
     static __device__ T finish(const lg_careful<lg_real<T>> &s, const numbers &n)
     {
-        return lg_store<T>(s.value() / static_cast<lg_real<T>>(n.count));
+        return lg_store<T>(s.mean(static_cast<lg_real<T>>(n.count)));
     }
 };
 
@@ -161,7 +161,7 @@ template <class T> struct keeps_mean<fold_var<T>> { static constexpr bool value 
 template <class Fold> __device__ __forceinline__ void write_mean(const lg_reduce_work &w, int64_t group, const typename Fold::state &s)
 {
     if constexpr (keeps_mean<Fold>::value)
-        static_cast<typename Fold::R *>(w.mean)[group] = s.all.value() / static_cast<typename Fold::R>(w.fold.count);
+        static_cast<typename Fold::R *>(w.mean)[group] = s.all.mean(static_cast<typename Fold::R>(w.fold.count));
     else
         (void)w, (void)group, (void)s;
 }

@@ -139,6 +139,9 @@ template <class R> __device__ __forceinline__ R lg_block_sum(R v, R *shared)
     return total;
 }
 
+__device__ __forceinline__ float lg_fused(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double lg_fused(double a, double b, double c) { return fma(a, b, c); }
+
 /* A sum that also keeps what rounding took from it (Knuth's two-sum): as good as one of twice the bits. */
 template <class R> struct lg_careful {
     R sum, lost;
@@ -155,6 +158,12 @@ template <class R> struct lg_careful {
     }
     /* Where the sum is infinite or NaN, what was lost is no number. */
     __device__ __forceinline__ R value() const { return sum - sum == R(0) ? sum + lost : sum; }
+    /* Of n elements: that of equal ones is exactly theirs. */
+    __device__ __forceinline__ R mean(R n) const
+    {
+        const R rough = sum / n;
+        return sum - sum == R(0) ? rough + (lg_fused(-rough, n, sum) + lost) / n : rough;
+    }
 };
 
 /* Over a warp, in every lane. */
