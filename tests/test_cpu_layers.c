@@ -1,10 +1,4 @@
 /* Pooling and norms of the CPU backend against their reference kernels. */
-#include "cpu/isa.h"
-#include "ops/attrs.h"
-#include "tests/support/device.h"
-#include "tests/support/kernel.h"
-#include "tests/support/ops.h"
-#include <cmocka.h>
 #include <luge/luge.h>
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +6,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cpu/isa.h"
+#include "ops/attrs.h"
+#include "tests/support/device.h"
+#include "tests/support/kernel.h"
+#include "tests/support/ops.h"
 
 enum { TEXT = 200 };
 static const luge_dtype reals[] = {LUGE_F32, LUGE_F64};
