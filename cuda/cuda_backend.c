@@ -167,7 +167,8 @@ static luge_status from_peer(lg_device *device, void *to, lg_device *peer, const
     return follow(peer, device); /* what it does next to `from` comes later */
 }
 
-/* Waits for the device; then the thread's error is CUDA's, or what a kernel has noted. */
+/* Waits for the device, also while an error stands: reading works then. What a kernel has noted is not lost by
+ * that: it is told when no other error is in the way. */
 static luge_status wait_and_report(lg_cuda_device *d, void *to, const void *from, size_t bytes)
 {
     lg_cuda_count(d, LG_CUDA_WAIT, 1);
@@ -176,9 +177,10 @@ static luge_status wait_and_report(lg_cuda_device *d, void *to, const void *from
     if (code == cudaSuccess && bytes > 0)
         code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->stream);
     if (code == cudaSuccess) code = cudaStreamSynchronize(d->stream);
-    if (lg_cuda_check(d, code, "waiting for the device") == LUGE_OK) lg_cuda_report(d);
+    luge_status status = lg_cuda_check(d, code, "waiting for the device");
+    if (status == LUGE_OK && lg_ok()) status = lg_cuda_report(d);
     pthread_mutex_unlock(&d->reading);
-    return lg_error();
+    return status;
 }
 
 static luge_status to_host(lg_device *device, void *to, const void *from, size_t bytes)
