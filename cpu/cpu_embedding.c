@@ -87,7 +87,7 @@ static void sum_row(const gather *w, const int64_t *position, int64_t count, cha
         const int64_t n = w->dim - column < LG_BLOCK ? w->dim - column : LG_BLOCK;
         memset(acc, 0, (size_t)n * sizeof *acc);
         for (int64_t i = 0; i < count; ++i)
-            w->sum.columns(n, 1, 0, w->g + (position[i] * w->dim + column) * (int64_t)w->size, NULL, 0, acc);
+            w->sum(n, 1, 0, w->g + (position[i] * w->dim + column) * (int64_t)w->size, NULL, 0, acc);
         w->narrow(n, to + column * (int64_t)w->size, acc);
     }
 }

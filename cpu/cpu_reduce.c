@@ -20,6 +20,8 @@ enum {
     LANES = 256,     /* partial results of one long row */
     FEW_LANES = 32,  /* of one shorter row */
     ARGMAX_LANES = 64,
+    TURNED = 2048,   /* elements of short rows turned around at a time */
+    FEW = 64,        /* elements whose mean is the center of moments */
     GRAIN = 32768    /* elements worth a thread */
 };
 
@@ -50,7 +52,6 @@ struct reduce_work {
     const lg_reducer *kernels; /* of the lane */
     const lg_reducer *merge;   /* of the wide type: for partial results */
     lg_convert_fn to_f32;      /* of halves */
-    lg_convert_fn to_f64;
     bool whole;                /* accumulates integers */
     lg_lane lane;
     double number;             /* p or correction */
@@ -84,41 +85,58 @@ static wide identity(const reduce_work *w, lg_reduction r)
 /* Accumulators of a result, which lie side by side. */
 static int64_t width_of(lg_reduction r) { return r == LG_REDUCE_MOMENTS ? 2 : 1; }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static void set_all(int64_t n, wide *to, wide value)
 {
     for (int64_t i = 0; i < n; ++i) to[i] = value;
 }
 
 /* How partial results of a reduction come together: as sums, or as the largest or smallest. */
-static const lg_reducer *merger(const reduce_work *w, lg_reduction r)
+static lg_reducer merger(const reduce_work *w, lg_reduction r)
 {
     bool extreme = r == LG_REDUCE_MAX || r == LG_REDUCE_MIN;
-    return &w->merge[extreme ? r : r == LG_REDUCE_ABS_MAX ? LG_REDUCE_MAX : LG_REDUCE_SUM];
+    return w->merge[extreme ? r : r == LG_REDUCE_ABS_MAX ? LG_REDUCE_MAX : LG_REDUCE_SUM];
 }
 
 /* The n results in acc take in those in each row of `partial`. */
 static void merge(const reduce_work *w, lg_reduction r, int64_t n, int64_t rows, const wide *partial, wide *acc)
 {
     n *= width_of(r);
-    merger(w, r)->columns(n, rows, n, partial, NULL, 0, acc);
+    merger(w, r)(n, rows, n, partial, NULL, 0, acc);
 }
 
 /* n dense elements of the lane's type into one result: in lanes that come together at the end. */
 static void add_row(const reduce_work *w, lg_reduction r, int64_t n, const char *x, size_t size, const wide *center, wide *acc)
 {
-    const lg_reducer *k = &w->kernels[r];
-    int64_t lanes = n >= 16 * LANES ? LANES : FEW_LANES, rows = n / lanes, width = width_of(r);
-    if (rows >= 2) {
+    int64_t width = width_of(r);
+    for (int64_t lanes = LANES; lanes >= FEW_LANES; lanes /= LANES / FEW_LANES) {
+        int64_t rows = n / lanes;
+        if (rows < (lanes == LANES ? 16 : 2)) continue;
         wide lane[2 * LANES], same[LANES];
         set_all(lanes * width, lane, identity(w, r));
         if (center != NULL) set_all(lanes, same, *center);
-        k->columns(lanes, rows, lanes, x, center != NULL ? same : NULL, w->number, lane);
+        w->kernels[r](lanes, rows, lanes, x, center != NULL ? same : NULL, w->number, lane);
         for (int64_t half = lanes / 2; half > 0; half /= 2) merge(w, r, half, 1, lane + half * width, lane);
         merge(w, r, 1, 1, lane, acc);
         x += rows * lanes * (int64_t)size;
         n -= rows * lanes;
     }
-    k->rows(1, n, 0, x, center, w->number, acc);
+    w->kernels[r](1, n, 1, x, center, w->number, acc);
+}
+
+/* Rows of the lane's type that are shorter than lanes are worth, dense and `stride` apart: turned around,
+ * then column by column. */
+static void add_short_rows(const reduce_work *w, lg_reduction r, int64_t n, int64_t length, int64_t stride, const char *x,
+                           const wide *center, wide *acc)
+{
+    _Alignas(64) char turned[TURNED * sizeof(double)];
+    int64_t together = smaller(n, TURNED / length);
+    for (int64_t j = 0; j < n; j += together) {
+        int64_t m = smaller(together, n - j);
+        lg_transpose_run(turned, m, x + j * stride * (int64_t)w->x_size, stride, m, length, w->x_size);
+        w->kernels[r](m, length, m, turned, center == NULL ? NULL : center + j, w->number, acc + j * width_of(r));
+    }
 }
 
 /* The same for n elements at any stride and of any dtype. */
@@ -155,10 +173,10 @@ static void add_short_columns(const reduce_work *w, lg_reduction r, int64_t n, i
     wide group[2 * TILE], centers[TILE];
     set_all(wide_n * width_of(r), group, identity(w, r));
     for (int64_t i = 0; i < together && center != NULL; ++i) memcpy(centers + i * n, center, (size_t)n * sizeof(wide));
-    w->kernels[r].columns(wide_n, rows / together, wide_n, x, center != NULL ? centers : NULL, w->number, group);
+    w->kernels[r](wide_n, rows / together, wide_n, x, center != NULL ? centers : NULL, w->number, group);
     merge(w, r, n, together, group, acc);
     x += rows / together * wide_n * (int64_t)w->x_size;
-    w->kernels[r].columns(n, rows % together, n, x, center, w->number, acc);
+    w->kernels[r](n, rows % together, n, x, center, w->number, acc);
 }
 
 static void add_half_columns(const reduce_work *w, lg_reduction r, int64_t n, int64_t rows, int64_t stride, const char *x,
@@ -169,7 +187,7 @@ static void add_half_columns(const reduce_work *w, lg_reduction r, int64_t n, in
     for (int64_t i = 0; i < rows; i += together) {
         int64_t m = rows - i < together ? rows - i : together;
         w->to_f32(m * n, converted, x + i * stride * (int64_t)w->x_size);
-        w->kernels[r].columns(n, m, n, converted, center, w->number, acc);
+        w->kernels[r](n, m, n, converted, center, w->number, acc);
     }
 }
 
@@ -182,7 +200,7 @@ static void add_columns(const reduce_work *w, lg_reduction r, int64_t n, int64_t
     } else if (stride == n && n <= TILE / 8 && rows >= 2 * TILE / n) {
         add_short_columns(w, r, n, rows, x, center, acc);
     } else {
-        w->kernels[r].columns(n, rows, stride, x, center, w->number, acc);
+        w->kernels[r](n, rows, stride, x, center, w->number, acc);
     }
 }
 
@@ -232,8 +250,8 @@ static void run_pass(const reduce_work *w, const piece *p, lg_reduction r, const
         int64_t length = p->gone[0], stride = w->gone[0].x_stride;
         if (w->by_columns) {
             add_columns(w, r, p->n, length, stride, x, center, acc);
-        } else if (stride == 1 && w->to_f32 == NULL && length < 2 * FEW_LANES) {
-            w->kernels[r].rows(p->n, length, w->kept[0].x_stride, x, center, w->number, acc);
+        } else if (stride == 1 && w->to_f32 == NULL && length > 0 && length < 2 * FEW_LANES) {
+            add_short_rows(w, r, p->n, length, w->kept[0].x_stride, x, center, acc);
         } else {
             for (int64_t j = 0; j < p->n; ++j)
                 add_strided_row(w, r, length, stride, x + j * w->kept[0].x_stride * (int64_t)w->x_size,
@@ -264,17 +282,19 @@ static void finish(const reduce_work *w, const piece *p, wide *acc, wide *first)
     store(w, w->y, p, acc);
 }
 
-/* Any element of each result would do as the center of its moments; it is the first, if that is finite.
- * Whichever it is, its own part in the variance keeps what cancels within a factor of the count. */
-static void take_centers(const reduce_work *w, const piece *p, wide *center)
+/* The center of each result's moments: the mean of its first FEW elements, if that is finite. Were they
+ * far from all others, their own part in the variance would still keep what cancels within a factor of
+ * count / FEW^2. */
+static void find_centers(const reduce_work *w, const piece *p, wide *center)
 {
-    _Alignas(64) char raw[TILE * sizeof(double)];
-    if (w->count > 0) {
-        lg_copy_run(raw, 1, p->x, w->kept[0].x_stride, p->n, w->x_size);
-        w->to_f64(p->n, center, raw);
+    piece few = *p;
+    few.gone[0] = p->gone[0] < FEW ? p->gone[0] : FEW;
+    for (int i = 1; i < w->n_gone; ++i) few.gone[i] = p->gone[i] < 1 ? p->gone[i] : 1;
+    run_pass(w, &few, LG_REDUCE_SUM, NULL, center);
+    for (int64_t i = 0; i < p->n; ++i) {
+        double mean = center[i].real / (double)few.gone[0];
+        center[i].real = isfinite(mean) ? mean : 0;
     }
-    for (int64_t i = 0; i < p->n; ++i)
-        if (w->count == 0 || !isfinite(center[i].real)) center[i].real = 0;
 }
 
 /* Tiles whole: both passes, while the elements are in cache. */
@@ -286,7 +306,7 @@ static void run_units(int64_t slice, void *data)
         wide first[TILE], acc[2 * TILE];
         piece p = piece_at(w, unit, 0);
         if (w->recipe.pass[0] == LG_REDUCE_MOMENTS) {
-            take_centers(w, &p, first);
+            find_centers(w, &p, first);
         } else if (w->recipe.passes == 2) {
             run_pass(w, &p, w->recipe.pass[0], NULL, first);
             w->recipe.between(w, p.n, first, NULL);
@@ -329,7 +349,7 @@ static luge_status run_in_parts(reduce_work *w, lg_device *device)
     w->partial = memory + w->results;
     for (int64_t unit = 0; unit < w->units && width == 2; ++unit) {
         piece p = piece_at(w, unit, 0);
-        take_centers(w, &p, memory + place_of(w, unit));
+        find_centers(w, &p, memory + place_of(w, unit));
         w->first = memory;
     }
     for (w->pass = 0; w->pass < w->recipe.passes; ++w->pass) {
@@ -437,7 +457,6 @@ static reduce_work prepare(const lg_call *call, recipe r)
                      .y2 = call->n_out > 1 ? call->out[1] : NULL,
                      .results = call->out[0]->numel};
     w.merge = table->of[w.whole ? LG_LANE_I64 : LG_LANE_F64];
-    w.to_f64 = LG_ISA_PICK(lg_converts)->to_from[LUGE_F64][x->dtype];
     if (lg_is_half(x->dtype)) w.to_f32 = LG_ISA_PICK(lg_converts)->to_from[LUGE_F32][x->dtype];
     w.count = x->numel / w.results;
     sort_axes(&w, x, attrs->mask);

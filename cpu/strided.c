@@ -34,6 +34,47 @@ void lg_copy_run(void *to, int64_t to_stride, const void *from, int64_t from_str
     }
 }
 
+#define TRANSPOSED_LOOP(word)                                                              \
+    do {                                                                                   \
+        const word *f = from;                                                              \
+        word *t = to;                                                                      \
+        for (int64_t j = 0; j < columns; ++j)                                              \
+            for (int64_t i = 0; i < rows; ++i) t[j * to_stride + i] = f[i * from_stride + j]; \
+    } while (0)
+
+/* Four by four at a time, in vectors; the edges one by one. */
+static void transpose_words_4(lg_word_4 *to, int64_t to_stride, const lg_word_4 *from, int64_t from_stride, int64_t rows,
+                              int64_t columns)
+{
+    typedef lg_word_4 quad __attribute__((vector_size(16)));
+    int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    for (int64_t j = 0; j < whole_columns; j += 4)
+        for (int64_t i = 0; i < whole_rows; i += 4) {
+            quad row[4], column[4];
+            for (int k = 0; k < 4; ++k) memcpy(&row[k], from + (i + k) * from_stride + j, sizeof(quad));
+            quad a = __builtin_shufflevector(row[0], row[2], 0, 4, 1, 5), b = __builtin_shufflevector(row[1], row[3], 0, 4, 1, 5);
+            quad c = __builtin_shufflevector(row[0], row[2], 2, 6, 3, 7), d = __builtin_shufflevector(row[1], row[3], 2, 6, 3, 7);
+            column[0] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            column[1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            column[2] = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+            column[3] = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+            for (int k = 0; k < 4; ++k) memcpy(to + (j + k) * to_stride + i, &column[k], sizeof(quad));
+        }
+    for (int64_t j = 0; j < columns; ++j)
+        for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) to[j * to_stride + i] = from[i * from_stride + j];
+}
+
+void lg_transpose_run(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t columns,
+                      size_t size)
+{
+    switch (size) {
+    case 1: TRANSPOSED_LOOP(lg_word_1); break;
+    case 2: TRANSPOSED_LOOP(lg_word_2); break;
+    case 4: transpose_words_4(to, to_stride, from, from_stride, rows, columns); break;
+    default: TRANSPOSED_LOOP(lg_word_8); break;
+    }
+}
+
 #define FILL_LOOP(word)                               \
     do {                                              \
         const word value = *(const word *)from;       \

@@ -37,6 +37,9 @@ typedef uint64_t __attribute__((may_alias)) lg_word_8;
 
 /* Copies n elements of `size` bytes (1, 2, 4 or 8); strides are in elements. The arrays do not overlap. */
 void lg_copy_run(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t n, size_t size);
+/* to[j * to_stride + i] becomes from[i * from_stride + j], for i < rows and j < columns. */
+void lg_transpose_run(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t columns,
+                      size_t size);
 /* Sets n dense elements of `size` bytes to the one at `from`. */
 void lg_fill_run(void *to, const void *from, int64_t n, size_t size);
 

@@ -174,6 +174,39 @@ static void test_long_sums_are_precise(void **state)
     assert_values(luge_var(far, LUGE_ALL_AXES, 0), 1.25);
 }
 
+/* In one pass around the first elements, which may be as far from the others as they like. */
+static void check_variance(double first, double mean, luge_dtype dtype)
+{
+    enum { N = 70000 };
+    luge_tensor *x = luge_full(LUGE_SHAPE(2, N), mean, &(luge_tensor_options){.dtype = dtype});
+    luge_add_scalar_(luge_slice(x, 1, 0, N / 2), 1);
+    luge_fill_(luge_slice(x, 1, 0, 1), first);
+    double center = (first + (mean + 1) * (N / 2 - 1) + mean * (N / 2)) / N;
+    double squares = (first - center) * (first - center) + (mean + 1 - center) * (mean + 1 - center) * (N / 2 - 1) +
+                     (mean - center) * (mean - center) * (N / 2);
+    const double allowed = squares / N * (dtype == LUGE_F32 ? 1e-7 : 1e-10);
+    for (int turned = 0; turned < 2; ++turned) {
+        luge_tensor *y = turned ? luge_contiguous(luge_transpose(x, 0, 1)) : x;
+        luge_tensor *rows = luge_var(y, LUGE_AXES(turned ? 0 : 1), 0);
+        assert_near(luge_item(luge_select(rows, 0, 0)), squares / N, allowed);
+        assert_near(luge_item(luge_select(rows, 0, 1)), squares / N, allowed);
+        assert_near(luge_item(luge_var(y, LUGE_ALL_AXES, 0)), squares / N, allowed);
+    }
+}
+
+static void test_variance_is_precise(void **state)
+{
+    (void)state;
+    check_variance(0, 0, LUGE_F32);
+    check_variance(8388608, 8388608, LUGE_F32); /* a large mean does not swallow it */
+    check_variance(1e10, 0, LUGE_F32);
+    check_variance(0, 8388608, LUGE_F32);
+    check_variance(1e9, -1e9, LUGE_F64);
+    assert_values(luge_var(luge_full(LUGE_SHAPE(1000), 0.1, NULL), LUGE_ALL_AXES, 0), 0);
+    assert_values(luge_var(LUGE_TENSOR(LUGE_SHAPE(2, 2), inf, 1, 1, nan_), LUGE_AXES(1), 0), nan_, nan_);
+    assert_values(luge_var(LUGE_TENSOR(LUGE_SHAPE(2, 2), inf, 1, -inf, inf), LUGE_AXES(0), 0), nan_, nan_);
+}
+
 static void test_norm_does_not_overflow(void **state)
 {
     (void)state;
@@ -351,6 +384,7 @@ int main(void)
         OP_TEST(test_nan_and_ties_in_any_place),
         OP_TEST(test_NUM_08_half_precision_reductions),
         OP_TEST(test_long_sums_are_precise),
+        OP_TEST(test_variance_is_precise),
         OP_TEST(test_norm_does_not_overflow),
         OP_TEST(test_NUM_14_variance_of_one_element),
     };

@@ -40,7 +40,7 @@ enum { BLOCK = 512 }; /* columns whose largest elements stay in L1 */
 #define LG_SUFFIX u8
 #include "cpu/simd/reduce_lane.h"
 
-#define ENTRY(id, name, lane) [LG_REDUCE_##id] = {name##_columns_##lane, name##_rows_##lane}
+#define ENTRY(id, name, lane) [LG_REDUCE_##id] = name##_columns_##lane
 #define WHOLES(lane) {ENTRY(SUM, sum, lane), ENTRY(MAX, max, lane), ENTRY(MIN, min, lane)}
 #define REALS(lane)                                                                              \
     {                                                                                            \

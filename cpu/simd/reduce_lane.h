@@ -9,7 +9,7 @@
 
 /* One reduction: how acc, of a type, takes in the element v. Four rows at a time, so that acc is not stored
  * for each. */
-#define REDUCTION(name, type, formula)                                                                                       \
+#define REDUCTION(name, type, formula)                                                                                 \
     static void NAME(name##_columns, LG_SUFFIX)(int64_t n, int64_t rows, int64_t stride, const void *from,             \
                                                 const void *centers, double number, void *accs)                        \
     {                                                                                                                  \
@@ -39,21 +39,6 @@
                 to[j] = (formula);                                                                                     \
             }                                                                                                          \
         }                                                                                                              \
-    }                                                                                                                  \
-    static void NAME(name##_rows, LG_SUFFIX)(int64_t n, int64_t length, int64_t stride, const void *from,              \
-                                             const void *centers, double number, void *accs)                           \
-    {                                                                                                                  \
-        const wide *center = centers;                                                                                  \
-        (void)number, (void)center;                                                                                    \
-        for (int64_t j = 0; j < n; ++j) {                                                                              \
-            const real *x = (const real *)from + j * stride;                                                           \
-            type acc = ((type *)accs)[j];                                                                              \
-            for (int64_t i = 0; i < length; ++i) {                                                                     \
-                type v = (type)x[i];                                                                                   \
-                acc = (formula);                                                                                       \
-            }                                                                                                          \
-            ((type *)accs)[j] = acc;                                                                                   \
-        }                                                                                                              \
     }
 
 REDUCTION(sum, wide, acc + v)
@@ -72,17 +57,6 @@ REDUCTION(sum, wide, acc + v)
             for (int64_t j = 0; j < m; ++j) best[j] = (held)acc[at + j];                                               \
             NAME(name##_held_columns, LG_SUFFIX)(m, rows, stride, x + at, centers, number, best);                      \
             for (int64_t j = 0; j < m; ++j) acc[at + j] = (wide)best[j];                                               \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void NAME(name##_rows, LG_SUFFIX)(int64_t n, int64_t length, int64_t stride, const void *from,              \
-                                             const void *centers, double number, void *accs)                           \
-    {                                                                                                                  \
-        const real *x = from;                                                                                          \
-        wide *acc = accs;                                                                                              \
-        for (int64_t j = 0; j < n; ++j) {                                                                              \
-            held best = (held)acc[j];                                                                                  \
-            NAME(name##_held_rows, LG_SUFFIX)(1, length, 0, x + j * stride, centers, number, &best);                   \
-            acc[j] = (wide)best;                                                                                       \
         }                                                                                                              \
     }
 
@@ -140,20 +114,6 @@ static void NAME(moments_columns, LG_SUFFIX)(int64_t n, int64_t rows, int64_t st
     }
 }
 
-static void NAME(moments_rows, LG_SUFFIX)(int64_t n, int64_t length, int64_t stride, const void *from,
-                                          const void *centers, double number, void *accs)
-{
-    (void)number;
-    const real *x = from;
-    const wide *center = centers;
-    wide *to = accs;
-    for (int64_t j = 0; j < n; ++j, x += stride) {
-        wide sum = to[2 * j], squares = to[2 * j + 1];
-        for (int64_t i = 0; i < length; ++i) TAKE_MOMENTS(x[i]);
-        to[2 * j] = sum;
-        to[2 * j + 1] = squares;
-    }
-}
 #undef TAKE_MOMENTS
 #endif
 

@@ -49,12 +49,9 @@ typedef enum lg_reduction {
     LG_REDUCTIONS
 } lg_reduction;
 
-typedef struct lg_reducer {
-    /* acc[j] takes in x[r * stride + j] for r < rows; j < n. center[n] may be NULL if it is not used. */
-    void (*columns)(int64_t n, int64_t rows, int64_t stride, const void *x, const void *center, double number, void *acc);
-    /* acc[j] takes in x[j * stride + i] for i < length, one by one: for short rows. */
-    void (*rows)(int64_t n, int64_t length, int64_t stride, const void *x, const void *center, double number, void *acc);
-} lg_reducer;
+/* acc[j] takes in x[r * stride + j] for r < rows; j < n. center[n] may be NULL if it is not used. */
+typedef void (*lg_reducer)(int64_t n, int64_t rows, int64_t stride, const void *x, const void *center, double number,
+                           void *acc);
 
 /* best[j] becomes the largest of itself and x[r * stride + j], and row[j] the first r where it was found,
  * plus first_row. */
