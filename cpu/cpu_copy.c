@@ -11,6 +11,7 @@
 enum {
     GRAIN = 65536, /* elements worth a thread */
     TILE = 32,     /* of a transposition: whole cache lines on both sides */
+    CACHE_LINE = 64,
     WORTH_STRAIGHTENING = 16384
 };
 
@@ -27,25 +28,22 @@ typedef struct transposition {
     int64_t count, slices;
 } transposition;
 
-#define TILE_LOOP(word)                                                                             \
-    do {                                                                                            \
-        word tile[TILE][TILE], *t = to;                                                             \
-        const word *f = from;                                                                       \
-        for (int64_t i = 0; i < rows; ++i)                                                          \
-            for (int64_t j = 0; j < columns; ++j) tile[i][j] = f[i * from_stride + j];              \
-        for (int64_t j = 0; j < columns; ++j)                                                       \
-            for (int64_t i = 0; i < rows; ++i) t[j * to_stride + i] = tile[i][j];                   \
-    } while (0)
-
-static void transpose_tile(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
+static void transpose_tile(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t rows,
                            int64_t columns, size_t size)
 {
-    switch (size) {
-    case 1: TILE_LOOP(lg_word_1); break;
-    case 2: TILE_LOOP(lg_word_2); break;
-    case 4: TILE_LOOP(lg_word_4); break;
-    default: TILE_LOOP(lg_word_8); break;
-    }
+    _Alignas(64) char tile[TILE * TILE * sizeof(double)];
+    for (int64_t i = 0; i < rows; ++i)
+        memcpy(tile + (size_t)(i * TILE) * size, from + (size_t)(i * from_stride) * size, (size_t)columns * size);
+    lg_transpose_run(to, to_stride, tile, TILE, rows, columns, size);
+}
+
+/* Asks for the lines of the next tile of `to`: no processor foresees writes in so many places, and each would
+ * have to wait for what is in memory there. */
+static void expect_tile(const char *to, int64_t to_stride, int64_t rows, int64_t columns, size_t size)
+{
+    for (int64_t j = 0; j < columns; ++j)
+        for (size_t at = 0; at < (size_t)rows * size; at += CACHE_LINE)
+            __builtin_prefetch(to + (size_t)(j * to_stride) * size + at, 1);
 }
 
 static int64_t tile_length(const lg_iter *it, int axis, int64_t begin)
@@ -66,8 +64,12 @@ static void transpose_slice(int64_t slice, void *data)
             to += begin[axis] * it->stride[0][axis];
             from += begin[axis] * it->stride[1][axis];
         }
-        transpose_tile(t->to + to * (int64_t)t->size, it->stride[0][t->axis], t->from + from * (int64_t)t->size,
-                       it->stride[1][0], tile_length(it, 0, begin[0]), tile_length(it, t->axis, begin[t->axis]), t->size);
+        char *tile = t->to + to * (int64_t)t->size;
+        int64_t to_stride = it->stride[0][t->axis], columns = tile_length(it, t->axis, begin[t->axis]);
+        if (begin[0] + TILE < it->size[0])
+            expect_tile(tile + TILE * t->size, to_stride, tile_length(it, 0, begin[0] + TILE), columns, t->size);
+        transpose_tile(tile, to_stride, t->from + from * (int64_t)t->size, it->stride[1][0], tile_length(it, 0, begin[0]),
+                       columns, t->size);
     }
 }
 
