@@ -137,7 +137,8 @@ static void OF_REAL(pack_part)(const lg_pack *p, int64_t row, int64_t rows, int6
     }
 }
 
-/* Columns that are padded to a whole vector come with their padding. Returns how many columns are done. */
+/* Where the padding has room for it, the last vector of columns is written whole, with zeros behind them.
+ * Returns how many rows that is so for. */
 static int64_t OF_REAL(pack_transposed)(const lg_pack *p)
 {
     const int64_t rows = p->rows / LANES * LANES, whole = p->columns / LANES * LANES, rest = p->columns - whole;
@@ -156,19 +157,20 @@ static int64_t OF_REAL(pack_transposed)(const lg_pack *p)
 
 static void OF_REAL(pack)(const lg_pack *p)
 {
-    int64_t padded = 0; /* rows that have their padding */
+    const int64_t vectors = (p->columns + LANES - 1) / LANES * LANES;
+    int64_t in_vectors = 0; /* rows that are written so far */
     if (p->from_column == 1) {
         const real *from = p->from;
         real *to = p->to;
         for (int64_t i = 0; i < p->rows; ++i) OF_REAL(copy)(to + i * p->to_row, from + i * p->from_row, p->columns);
     } else if (p->from_row == 1) {
-        padded = OF_REAL(pack_transposed)(p);
+        in_vectors = OF_REAL(pack_transposed)(p);
     } else {
         OF_REAL(pack_part)(p, 0, p->rows, 0, p->columns);
     }
     if (p->width == p->columns) return;
-    for (int64_t i = padded; i < p->rows; ++i)
-        for (int64_t j = p->columns; j < p->width; ++j) ((real *)p->to)[i * p->to_row + j] = 0;
+    for (int64_t i = 0; i < p->rows; ++i)
+        for (int64_t j = i < in_vectors ? vectors : p->columns; j < p->width; ++j) ((real *)p->to)[i * p->to_row + j] = 0;
 }
 
 #undef vector
