@@ -446,10 +446,10 @@ static void layer_sum_slice(int64_t slice, void *work)
 {
     const layer_work *w = work;
     const int64_t begin = slice % sum_blocks(w) * LG_BLOCK, n = w->n - begin < LG_BLOCK ? w->n - begin : LG_BLOCK;
-    const lg_reducer *sum = &LG_ISA_PICK(lg_reduces)->of[w->f64 ? LG_LANE_F64 : LG_LANE_F32][LG_REDUCE_SUM];
+    const lg_reducer sum = LG_ISA_PICK(lg_reduces)->of[w->f64 ? LG_LANE_F64 : LG_LANE_F32][LG_REDUCE_SUM];
     luge_tensor *gradient = w->gradient[slice / sum_blocks(w)];
     double all[LG_BLOCK] = {0};
-    sum->columns(n, w->parts, 2 * w->n, w->sums + (slice / sum_blocks(w) * w->n + begin) * w->size, NULL, 0, all);
+    sum(n, w->parts, 2 * w->n, w->sums + (slice / sum_blocks(w) * w->n + begin) * w->size, NULL, 0, all);
     for (int64_t i = 0; i < n; ++i) put(w->f64, lg_data(gradient), begin + i, all[i]);
 }
 
