@@ -61,7 +61,7 @@ static dim3 grid_for(int64_t n) { return dim3(lg_blocks(n, THREADS)); }
 
 cudaError_t lg_cuda_launch_move(int element, const lg_geometry *g, void *to, const void *from, cudaStream_t stream)
 {
-    FOR_SIZE(element, return LG_LAUNCH(move<T>, grid_for(g->numel), dim3(THREADS), 0, stream, *g, static_cast<T *>(to),
+    FOR_SIZE(element, return LG_LAUNCH(move<T>, grid_for(g->numel), lg_threads(g->numel), 0, stream, *g, static_cast<T *>(to),
                                        static_cast<const T *>(from)));
     return cudaSuccess;
 }
@@ -79,7 +79,7 @@ cudaError_t lg_cuda_launch_transpose(int element, const lg_geometry *g, int acro
 
 cudaError_t lg_cuda_launch_fill(int element, const lg_geometry *g, void *to, unsigned long long bits, cudaStream_t stream)
 {
-    FOR_SIZE(element, return LG_LAUNCH(fill<T>, grid_for(g->numel), dim3(THREADS), 0, stream, *g, static_cast<T *>(to),
+    FOR_SIZE(element, return LG_LAUNCH(fill<T>, grid_for(g->numel), lg_threads(g->numel), 0, stream, *g, static_cast<T *>(to),
                                        static_cast<T>(bits)));
     return cudaSuccess;
 }
@@ -125,7 +125,7 @@ template <class To, class From> __global__ void convert_dense(int64_t fours, To 
 template <class To, class From>
 static cudaError_t launch_dense(const lg_geometry *g, void *to, const void *from, cudaStream_t stream)
 {
-    return LG_LAUNCH((convert_dense<To, From>), grid_for(g->numel / 4), dim3(THREADS), 0, stream, g->numel / 4,
+    return LG_LAUNCH((convert_dense<To, From>), grid_for(g->numel / 4), lg_threads(g->numel / 4), 0, stream, g->numel / 4,
                      static_cast<To *>(to), static_cast<const From *>(from));
 }
 
@@ -151,7 +151,7 @@ cudaError_t lg_cuda_launch_convert(int to_dtype, int from_dtype, const lg_geomet
     const bool dense = g->flat && g->stride[0][0] == 1 && g->stride[1][0] == 1 && g->numel % 4 == 0 &&
                        (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0;
     if (dense && is_common(to_dtype, from_dtype)) return launch_common(to_dtype, from_dtype, g, to, from, stream);
-    LG_FOR_ALL(to_dtype, return LG_LAUNCH(convert<T>, grid_for(g->numel), dim3(THREADS), 0, stream, *g,
+    LG_FOR_ALL(to_dtype, return LG_LAUNCH(convert<T>, grid_for(g->numel), lg_threads(g->numel), 0, stream, *g,
                                           static_cast<T *>(to), from, from_dtype));
     return cudaSuccess;
 }

@@ -195,6 +195,13 @@ static inline unsigned lg_blocks(int64_t items, int64_t per_block)
     return (unsigned)(n < 1 ? 1 : n > 0x7fffffff ? 0x7fffffff : n);
 }
 
+/* Whole warps, no more than there is work for. */
+static inline dim3 lg_threads(int64_t items)
+{
+    if (items >= LG_BLOCK_MAX) return dim3(LG_BLOCK_MAX);
+    return dim3((unsigned)(items < 1 ? 1 : (items + LG_WARP - 1) / LG_WARP) * LG_WARP);
+}
+
 /* Notes what is wrong with the data, if nothing was noted before. */
 __device__ __forceinline__ void lg_note_trouble(lg_cuda_trouble *t, int kind, long long value, long long limit,
                                                 long long place)

@@ -116,4 +116,6 @@ static inline dim3 lg_map_grid(const lg_map_work *w)
     return dim3(lg_blocks(w->g.numel, LG_BLOCK_MAX * static_cast<int64_t>(w->few)));
 }
 
+static inline dim3 lg_map_block(const lg_map_work *w) { return lg_threads((w->g.numel + w->few - 1) / w->few); }
+
 #endif

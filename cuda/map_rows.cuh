@@ -60,7 +60,7 @@ ROW_FLOAT(MAP_2(map_lerp_scalar, a, b, LERP(a, b, p)))
 
 /* ---- launches */
 
-#define LAUNCH(kernel) return LG_LAUNCH(kernel, lg_map_grid(w), dim3(LG_BLOCK_MAX), 0, stream, *w, NUMBERS)
+#define LAUNCH(kernel) return LG_LAUNCH(kernel, lg_map_grid(w), lg_map_block(w), 0, stream, *w, NUMBERS)
 #define CASE_1(name) \
     case LG_OP_##name: LAUNCH((lg_map_1<LG_OF_REAL(map_##name), T, T, P>));
 #define CASE_2(name) \
