@@ -210,15 +210,26 @@ static void drain(lg_device *device)
  * detour is as good. */
 enum { STAGED_MAX = 1 << 20 };
 
+/* NULL: too large, or there is no pinned memory, which is no error: something that is being put back
+ * must not fail for that. */
+static void *stage(lg_device *device, size_t bytes)
+{
+    if (bytes > STAGED_MAX) return NULL;
+    lg_thread *self = lg_self();
+    const luge_status standing = self->error;
+    void *staged = lg_memory_alloc(device->pinned, bytes);
+    if (staged == NULL) self->error = standing;
+    return staged;
+}
+
 static luge_status from_host(lg_device *device, void *to, const void *from, size_t bytes)
 {
     lg_cuda_device *d = lg_cuda_enter(device);
     if (d == NULL) return lg_error();
     if (bytes == 0) return LUGE_OK;
     lg_cuda_count(d, LG_CUDA_TO_DEVICE, (int64_t)bytes);
-    if (bytes <= STAGED_MAX) {
-        void *staged = lg_memory_alloc(device->pinned, bytes);
-        if (staged == NULL) return lg_error();
+    void *staged = stage(device, bytes);
+    if (staged != NULL) {
         memcpy(staged, from, bytes);
         const cudaError_t code = cudaMemcpyAsync(to, staged, bytes, cudaMemcpyHostToDevice, d->stream);
         lg_memory_free(device->pinned, staged, bytes); /* held until the copy is done */

@@ -188,7 +188,7 @@ static void test_embedding_wrong_inputs(void **state)
     luge_tensor *w = luge_zeros(LUGE_SHAPE(3, 2), NULL);
     assert_refused(noticed(luge_embedding(w, LABELS(0, 3))), LUGE_ERR_ARGUMENT,
                    "embedding: index 3 at position 1 is not in [0, 3)");
-    assert_refused(luge_embedding(w, LABELS(-1)), LUGE_ERR_ARGUMENT, "embedding: index -1 at position 0");
+    assert_refused(noticed(luge_embedding(w, LABELS(-1))), LUGE_ERR_ARGUMENT, "embedding: index -1 at position 0");
     assert_refused(luge_embedding(NULL, LABELS(0)), LUGE_ERR_ARGUMENT, "embedding: input 0 is NULL");
     assert_refused(luge_embedding(w, LUGE_NONE), LUGE_ERR_ARGUMENT, "embedding: input 1 is LUGE_NONE");
     assert_refused(luge_embedding(luge_select(w, 0, 0), LABELS(0)), LUGE_ERR_SHAPE,
