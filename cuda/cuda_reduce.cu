@@ -64,36 +64,40 @@ template <class T> struct fold_argmax : fold_extreme<T, 1> {
     static __device__ int64_t finish(const typename fold_extreme<T, 1>::state &s, const numbers &) { return s.at; }
 };
 
-/* Sums of distances to the thread's first element, which seal() turns into a mean and the sum of squared
- * distances to it; merged as Chan, Golub and LeVeque do. */
+/* Distances to the thread's first element, `base`: their sum, which seal() turns into their mean, and that of
+ * their squares, then of those around the mean. The mean itself is never rounded to a number as large as the
+ * elements. Merged as Chan, Golub and LeVeque do. */
 template <class T> struct fold_var {
     using R = lg_real<T>;
-    struct state { R n, mean, squares, sum; lg_careful<R> all; }; /* all: for the mean that is a result */
+    struct state { R n, base, distance, squares; lg_careful<R> all; }; /* all: for the mean that is a result */
     using result = T;
     static __device__ state empty() { return {R(0), R(0), R(0), R(0), {R(0), R(0)}}; }
     static __device__ void take(state &s, R v, int64_t, const numbers &)
     {
-        if (s.n == R(0)) s.mean = v;
-        const R d = v - s.mean;
+        if (s.n == R(0)) s.base = v;
+        const R d = v - s.base;
         s.all.add(v);
         s.n += R(1);
-        s.sum += d;
+        s.distance += d;
         s.squares += d * d;
     }
     static __device__ void seal(state &s)
     {
         if (s.n == R(0)) return;
-        const R shift = s.sum / s.n;
-        s.squares -= s.sum * shift;
+        const R mean = s.distance / s.n;
+        s.squares -= s.distance * mean;
         if (s.squares < R(0)) s.squares = R(0);
-        s.mean += shift;
-        s.sum = R(0);
+        s.distance = mean;
     }
     static __device__ void merge(state &s, const state &other)
     {
         if (other.n == R(0)) return;
-        const R all = s.n + other.n, d = other.mean - s.mean;
-        s.mean += d * (other.n / all);
+        if (s.n == R(0)) {
+            s = other;
+            return;
+        }
+        const R all = s.n + other.n, d = (other.base - s.base) + (other.distance - s.distance);
+        s.distance += d * (other.n / all);
         s.squares += other.squares + d * d * (s.n * (other.n / all));
         s.all.merge(other.all);
         s.n = all;

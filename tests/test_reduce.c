@@ -184,7 +184,7 @@ static void check_variance(double first, double mean, luge_dtype dtype)
     double center = (first + (mean + 1) * (N / 2 - 1) + mean * (N / 2)) / N;
     double squares = (first - center) * (first - center) + (mean + 1 - center) * (mean + 1 - center) * (N / 2 - 1) +
                      (mean - center) * (mean - center) * (N / 2);
-    const double allowed = squares / N * (dtype == LUGE_F32 ? 1e-7 : 1e-10);
+    const double allowed = squares / N * (dtype != LUGE_F32 ? 1e-10 : on_cpu() ? 1e-7 : 3e-6); /* a GPU adds up in f32 */
     for (int turned = 0; turned < 2; ++turned) {
         luge_tensor *y = turned ? luge_contiguous(luge_transpose(x, 0, 1)) : x;
         luge_tensor *rows = luge_var(y, LUGE_AXES(turned ? 0 : 1), 0);
