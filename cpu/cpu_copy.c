@@ -10,7 +10,7 @@
 
 enum {
     GRAIN = 65536, /* elements worth a thread */
-    TILE = 32,     /* of a transposition: whole cache lines on both sides */
+    TILE = 64,     /* of a transposition: several cache lines on both sides, as lines a power of two apart displace each other */
     CACHE_LINE = 64,
     WORTH_STRAIGHTENING = 16384
 };
@@ -81,7 +81,7 @@ static bool find_transposition(transposition *t, luge_tensor *to, luge_tensor *f
     if (t->it.stride[0][0] != 1 || t->it.stride[1][0] <= 1) return false;
     for (int axis = 1; axis < t->it.rank; ++axis)
         if (t->it.stride[1][axis] == 1) t->axis = axis;
-    return t->axis > 0 && t->it.size[t->axis] >= TILE / 4;
+    return t->axis > 0 && t->it.size[t->axis] >= TILE / 8;
 }
 
 static void transpose(transposition *t, luge_tensor *to, luge_tensor *from)

@@ -12,8 +12,9 @@
 int lg_onednn_conv2d(const lg_call *call);
 int lg_onednn_conv2d_backward_input(const lg_call *call);
 int lg_onednn_conv2d_backward_weight(const lg_call *call);
-/* Off: they decline everything. For tests and benchmarks, which run nothing else meanwhile. */
-void lg_onednn_enable(bool on);
+/* Which convolutions they take of those they can. For tests and benchmarks, which run nothing else meanwhile. */
+typedef enum lg_onednn_use { LG_ONEDNN_WHERE_FASTER, LG_ONEDNN_WHERE_POSSIBLE, LG_ONEDNN_NEVER } lg_onednn_use;
+void lg_onednn_set_use(lg_onednn_use use);
 
 /* ---- primitives */
 

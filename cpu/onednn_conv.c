@@ -29,9 +29,9 @@ typedef struct convolution {
     atomic_bool failed;
 } convolution;
 
-static bool enabled = true;
+static lg_onednn_use used = LG_ONEDNN_WHERE_FASTER;
 
-void lg_onednn_enable(bool on) { enabled = on; }
+void lg_onednn_set_use(lg_onednn_use use) { used = use; }
 
 /* ---- what goes to oneDNN */
 
@@ -58,15 +58,26 @@ static double work_of(const lg_onednn_key *k, int64_t images)
 }
 static int64_t pixels_of(const lg_onednn_key *k, int64_t images) { return lg_scratch_times(images, k->out[0] * k->out[1]); }
 
-/* What was measured, oneDNN 2.6 to own kernels, one thread of a Xeon with AVX-512 (time of oneDNN's in
- * that of own): 0.6-1.0 for 3x3 and 1x1 from 16 to 512 channels, on average 0.9 forward, 0.85 backward
- * input, 0.75 backward weight; 0.01-0.05 for depthwise, 0.4-0.8 for other groups. But:
+/* What was measured, oneDNN 2.6 to own kernels, on two processors.
+ * AVX-512 (Xeon, one thread; time of oneDNN's in that of own): 0.6-1.0 for 3x3 and 1x1 from 16 to 512
+ * channels, on average 0.9 forward, 0.85 backward input, 0.75 backward weight; 0.01-0.05 for depthwise,
+ * 0.4-0.8 for other groups. But:
  * - 1.1-1.3 forward and backward weight for one input channel and whole vectors of outputs (1 -> 32, 3x3
  *   on 28x28), whose taps own kernels take as one run;
  * - 1.1-1.6 where there is so little to do that packing the weight and the calls count, 1 to 3 us (8 -> 8,
  *   3x3 on eight 8x8: 12 us of own, 15 of oneDNN);
  * - few images, or few pixels to a part of the weight's gradient, leave threads without a slice. Own
- *   kernels share out rows and channels of an image. */
+ *   kernels share out rows and channels of an image.
+ * AVX2 (EPYC, two threads): 1.2-1.7 for 3x3 from 32 channels on, forward and backward weight, and backward
+ * input if there are pixels enough to pay for sorting the weight anew; 0.6-1.0 for 1x1 and for three
+ * channels; 0.04 for depthwise. */
+static bool is_faster_avx2(const lg_onednn_key *k, int64_t images)
+{
+    enum { FEW_CHANNELS = 16, MANY_PIXELS = 8192 };
+    if (k->kernel[0] * k->kernel[1] == 1 || k->channels < FEW_CHANNELS) return true;
+    return k->kind == LG_ONEDNN_BACKWARD_INPUT && pixels_of(k, images) < MANY_PIXELS;
+}
+
 static bool is_faster(const lg_onednn_key *k, int64_t images)
 {
     enum { FEW_IMAGES = 4, LITTLE_FORWARD = 1 << 21, LITTLE = 1 << 18, VECTOR = 16 };
@@ -74,6 +85,7 @@ static bool is_faster(const lg_onednn_key *k, int64_t images)
     if (images < FEW_IMAGES) return false;
     if (k->channels == 1 && k->out_channels >= VECTOR && k->kind != LG_ONEDNN_BACKWARD_INPUT) return false;
     if (k->kind == LG_ONEDNN_BACKWARD_WEIGHT && pixels_of(k, images) < 2 * PART_PIXELS) return false;
+    if (lg_cpu_isa() == LG_ISA_AVX2 && !is_faster_avx2(k, images)) return false;
     return work_of(k, images) >= (k->kind == LG_ONEDNN_FORWARD ? LITTLE_FORWARD : LITTLE);
 }
 
@@ -96,7 +108,7 @@ static bool plan(convolution *v, lg_onednn_kind kind, const lg_call *call, const
                  const luge_tensor *bias, const luge_tensor *y)
 {
     const lg_conv2d_attrs *a = call->attrs;
-    if (!enabled || lg_cpu_isa_is_lowered() || y->dtype != LUGE_F32 || !lg_strides_are_channels_last(&x->shape, x->stride) ||
+    if (used == LG_ONEDNN_NEVER || lg_cpu_isa_is_lowered() || y->dtype != LUGE_F32 || !lg_strides_are_channels_last(&x->shape, x->stride) ||
         !lg_strides_are_channels_last(&y->shape, y->stride) || !lg_is_contiguous(weight) || (bias != NULL && !lg_is_contiguous(bias)))
         return false;
     *v = (convolution){
@@ -117,7 +129,7 @@ static bool plan(convolution *v, lg_onednn_kind kind, const lg_call *call, const
         k->after[i] = a->padding_after[i];
         k->dilation[i] = a->dilation[i];
     }
-    if (v->images == 0 || !is_faster(k, v->images)) return false;
+    if (v->images == 0 || (used == LG_ONEDNN_WHERE_FASTER && !is_faster(k, v->images))) return false;
     cut(v);
     k->images = v->images / v->slices + 1;
     if (!is_ordinary(k)) return false;

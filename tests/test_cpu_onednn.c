@@ -134,12 +134,14 @@ static void test_declined(void **state)
         {"little work", {4, 4, 3, 3, 4, 1, 1, {1, 1}, {0, 0}, {0, 0}, {1, 1}, 1}, {false}},
         {"padding beyond the kernel", {4, 32, 12, 13, 32, 3, 3, {1, 1}, {5, 0}, {0, 0}, {1, 1}, 1}, {false}},
     };
+    lg_onednn_set_use(LG_ONEDNN_WHERE_FASTER);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         const lg_conv2d_attrs a = convolution_attrs(&cases[i].geometry);
         const operands o = operands_of(&a, LUGE_F32);
         for (int op = 0; op < OPS; ++op)
             if (!cases[i].not_for[op]) assert_own(op, &a, &o, cases[i].what);
     }
+    lg_onednn_set_use(LG_ONEDNN_WHERE_POSSIBLE);
     const lg_conv2d_attrs usual = usual_attrs();
     const operands o = operands_of(&usual, LUGE_F64);
     for (int op = 0; op < OPS; ++op) assert_own(op, &usual, &o, "f64");
@@ -335,5 +337,6 @@ int main(void)
         OP_TEST(test_host_threads),            OP_TEST(test_openmp_setting_is_kept),
         OP_TEST(test_forked_child),
     };
+    lg_onednn_set_use(LG_ONEDNN_WHERE_POSSIBLE);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

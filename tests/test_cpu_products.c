@@ -210,7 +210,7 @@ int main(void)
     };
     int failed = 0;
     luge_device_usable(luge_device_cpu()); /* chooses one */
-    lg_onednn_enable(false);
+    lg_onednn_set_use(LG_ONEDNN_NEVER);
     for (int isa = 0; isa < LG_ISA_COUNT; ++isa)
         if (lg_cpu_set_isa((lg_isa)isa)) failed += cmocka_run_group_tests_name(lg_isa_name((lg_isa)isa), tests, NULL, NULL);
     return failed;
