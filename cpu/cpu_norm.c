@@ -48,7 +48,7 @@ static void put(bool f64, void *array, int64_t i, double value)
  * and cut by the sizes alone. Each leaves its numbers for its channels: those of column blocks side by side,
  * or of the pieces at the same place in all channels, are a part. */
 
-enum { WIDTH = 512, NUMBERS = 3 }; /* columns of a block at most; numbers of a channel in a part */
+enum { WIDTH = 1024, NUMBERS = 3 }; /* columns of a block at most; numbers of a channel in a part */
 
 typedef struct batch_work {
     const lg_norm_kernels *kernels;
