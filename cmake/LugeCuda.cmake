@@ -1,7 +1,7 @@
 # The CUDA module, libluge_cuda.so: a shared object of its own, which the library opens at run time where a
 # driver is. It is built where the CUDA toolkit and cuDNN are (LUGE_CUDA: AUTO, ON or OFF); tests/cuda builds
 # the same sources for an emulated GPU, for which headers are enough.
-set(LUGE_CUDA OFF CACHE STRING "Build the CUDA module: AUTO (if the toolkit and cuDNN are found), ON or OFF")
+set(LUGE_CUDA AUTO CACHE STRING "Build the CUDA module: AUTO (if the toolkit and cuDNN are found), ON or OFF")
 set_property(CACHE LUGE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LUGE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES; the default: Ampere, Hopper, and later ones through PTX")
 
