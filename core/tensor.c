@@ -24,6 +24,11 @@ int64_t lg_live_storages(void)
 
 /* ---- storages */
 
+uint64_t lg_storage_next(void)
+{
+    return 1 + atomic_load_explicit(&storages_made, memory_order_relaxed);
+}
+
 lg_storage *lg_storage_create(lg_device *device, lg_memory *memory, size_t bytes)
 {
     lg_storage *s = lg_alloc(sizeof *s);

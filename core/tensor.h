@@ -49,6 +49,8 @@ struct luge_tensor {
 
 lg_storage *lg_storage_create(lg_device *device, lg_memory *memory, size_t bytes);
 void lg_storage_retain(lg_storage *s);
+/* The number that the next storage will have. */
+uint64_t lg_storage_next(void);
 void lg_storage_release(lg_storage *s);
 
 /* Uninitialised; stride NULL: row-major. The shape must be valid (lg_shape_numel >= 0). */

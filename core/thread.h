@@ -13,7 +13,8 @@ enum { LG_ERROR_TEXT = 1024, LG_SCOPE_NAME = 32 };
 typedef struct lg_modes {
     bool no_grad;
     bool anomaly;
-    luge_dtype low; /* autocast's dtype; LUGE_F32: off */
+    luge_dtype low;       /* autocast's dtype; LUGE_F32: off */
+    struct lg_undo *undo; /* an attempt that may be taken back (core/undo.h); NULL: none */
 } lg_modes;
 
 typedef struct lg_frame {

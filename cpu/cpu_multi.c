@@ -26,8 +26,9 @@ typedef struct squares {
 typedef struct pass {
     const lg_multi *work;
     int64_t elements, slices;
-    double factor;            /* CLIP_NORM's */
+    double factor;            /* CLIP_NORM's and UNSCALE's */
     squares part[MAX_SLICES]; /* NORM's */
+    atomic_bool overflow;     /* UNSCALE: something was not finite */
 } pass;
 
 /* ---- chunks */
@@ -48,7 +49,7 @@ static bool is_step(lg_multi_kind kind)
 
 static bool writes_grad(lg_multi_kind kind)
 {
-    return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE;
+    return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE || kind == LG_MULTI_UNSCALE;
 }
 
 static void *element(const luge_tensor *t, int64_t i)
@@ -112,12 +113,18 @@ static void add_squares(const chunk *c, squares *into)
     merge(into, s);
 }
 
-static void run_chunk(const pass *p, const chunk *c, squares *sum)
+static void unscale_chunk(pass *p, const chunk *c)
+{
+    if (!c->table->unscale(c->n, c->grad, p->factor)) atomic_store_explicit(&p->overflow, true, memory_order_relaxed);
+}
+
+static void run_chunk(pass *p, const chunk *c, squares *sum)
 {
     switch (p->work->kind) {
     case LG_MULTI_NORM: add_squares(c, sum); break;
     case LG_MULTI_CLIP_NORM: c->table->scale(c->n, c->grad, p->factor); break;
     case LG_MULTI_CLIP_VALUE: c->table->clamp(c->n, c->grad, p->work->limit); break;
+    case LG_MULTI_UNSCALE: unscale_chunk(p, c); break;
     default: step_chunk(p->work, c); break;
     }
 }
@@ -158,7 +165,7 @@ static bool same_layout(const luge_tensor *param, const luge_tensor *grad)
 }
 
 /* In chunks, through buffers: the gradient is gathered into the parameter's order, and converted. */
-static void run_buffered(const pass *p, chunk c, int64_t from, int64_t to, squares *sum)
+static void run_buffered(pass *p, chunk c, int64_t from, int64_t to, squares *sum)
 {
     luge_tensor *grad = c.item->grad;
     const luge_dtype compute = compute_type(grad->dtype);
@@ -194,7 +201,7 @@ static lg_update make_update(const lg_multi *work, const lg_multi_item *item)
                           steps);
 }
 
-static void run_item(const pass *p, const lg_multi_item *item, int64_t from, int64_t to, squares *sum)
+static void run_item(pass *p, const lg_multi_item *item, int64_t from, int64_t to, squares *sum)
 {
     const luge_dtype dtype = item->grad->dtype;
     lg_update update;
@@ -246,21 +253,68 @@ static void finish_norm(const pass *p)
     *(double *)lg_data(p->work->norm) = all.scale * sqrt(all.sum);
 }
 
+/* ---- numbers that change from step to step */
+
+static double *number(const luge_tensor *t)
+{
+    return lg_data(t);
+}
+
+static void schedule(const lg_multi *work)
+{
+    if (*number(work->skip) != 0) return;
+    *number(work->position) += 1;
+    *number(work->lr) = lg_sched_factor(work->schedule, *number(work->position));
+}
+
+static void rescale(const lg_multi *work)
+{
+    float *found = lg_data(work->found);
+    bool any = false;
+    for (int64_t i = 0; i < work->found->numel; ++i) {
+        any = any || found[i] != 0;
+        found[i] = 0;
+    }
+    lg_scaler_advance(work->scaler, any, lg_data(work->scale));
+}
+
+/* What becomes of the step, before it is taken. */
+static bool is_skipped(const lg_multi *work)
+{
+    const bool skip = work->found != NULL && *(const float *)lg_data(work->found) != 0;
+    if (work->skip != NULL) *number(work->skip) = skip ? 1 : 0;
+    return skip;
+}
+
+/* The factor of a pass over gradients; false if there is nothing to do. */
+static bool find_factor(pass *p)
+{
+    const lg_multi *work = p->work;
+    if (work->kind == LG_MULTI_UNSCALE) {
+        p->factor = work->limit / (work->scale != NULL ? (double)*(const float *)lg_data(work->scale) : 1);
+    } else if (work->kind == LG_MULTI_CLIP_NORM) {
+        const double norm = *number(work->norm);
+        p->factor = work->limit / (norm + 1e-6); /* PyTorch's */
+        return isfinite(norm) && p->factor < 1;
+    }
+    return true;
+}
+
 luge_status lg_cpu_multi(lg_device *device, const lg_multi *work)
 {
     (void)device;
     pass p; /* parts are written before they are read */
     p.work = work;
     p.elements = 0;
-    if (work->kind == LG_MULTI_CLIP_NORM) {
-        const double norm = *(const double *)lg_data(work->norm);
-        p.factor = work->limit / (norm + 1e-6); /* PyTorch's */
-        if (!isfinite(norm) || !(p.factor < 1)) return LUGE_OK;
-    }
+    atomic_init(&p.overflow, false);
+    if (work->kind == LG_MULTI_SCHEDULE) schedule(work);
+    if (work->kind == LG_MULTI_RESCALE) rescale(work);
+    if (work->kind >= LG_MULTI_SCHEDULE || (is_step(work->kind) && is_skipped(work)) || !find_factor(&p)) return LUGE_OK;
     for (int i = 0; i < work->count; ++i) p.elements += work->item[i].grad->numel;
     p.slices = p.elements > 0 ? lg_slices(p.elements, GRAIN) : 0;
     if (p.slices > 0) lg_parallel(p.slices, run_slice, &p);
     if (work->kind == LG_MULTI_NORM) finish_norm(&p);
     if (is_step(work->kind)) count_steps(work);
+    if (work->found != NULL && atomic_load(&p.overflow)) *(float *)lg_data(work->found) = 1;
     return LUGE_OK;
 }

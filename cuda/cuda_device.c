@@ -133,6 +133,11 @@ luge_status lg_cuda_report(lg_cuda_device *d)
         return lg_fail(LUGE_ERR_NONFINITE,
                        "luge_optim_step: the norm of the gradients is %g: nothing was changed; drop them and go on", norm);
     }
+    if (t.kind == LG_TROUBLE_SCALE) {
+        double scale;
+        memcpy(&scale, &t.limit, sizeof scale);
+        return lg_fail(LUGE_ERR_NONFINITE, LG_TEXT_SCALE, (long long)t.value, scale);
+    }
     const bool known = t.kind > 0 && t.kind < (int)(sizeof text / sizeof *text);
     return lg_fail(LUGE_ERR_ARGUMENT, "%s %lld at position %lld is not in [0, %lld)", known ? text[t.kind] : "value",
                    t.value, t.place, t.limit);

@@ -26,7 +26,7 @@ static bool is_step(lg_multi_kind kind)
 
 static bool writes_grad(lg_multi_kind kind)
 {
-    return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE;
+    return kind == LG_MULTI_CLIP_NORM || kind == LG_MULTI_CLIP_VALUE || kind == LG_MULTI_UNSCALE;
 }
 
 static int rule_of(const lg_multi *work)
@@ -37,6 +37,7 @@ static int rule_of(const lg_multi *work)
     case LG_MULTI_ADAMW: return LG_RULE_ADAM;
     case LG_MULTI_NORM: return LG_RULE_SQUARES;
     case LG_MULTI_CLIP_NORM: return LG_RULE_SCALE;
+    case LG_MULTI_UNSCALE: return LG_RULE_UNSCALE;
     default: return LG_RULE_CLAMP;
     }
 }
@@ -136,14 +137,16 @@ static luge_status run_items(multi *m)
 
 static luge_status count_steps(const multi *m)
 {
-    lg_multi_counts c = {.norm = data_of(m->work->norm), .trouble = m->d->trouble};
-    for (int i = 0; i < m->work->count; ++i) {
-        c.steps[c.count++] = lg_data(m->work->item[i].step);
-        if (c.count < LG_MULTI_STEPS && i + 1 < m->work->count) continue;
+    const lg_multi *work = m->work;
+    lg_multi_counts c = {.norm = data_of(work->norm), .found = data_of(work->found), .skip = data_of(work->skip),
+                         .trouble = m->d->trouble};
+    int i = 0;
+    do { /* once also without items, for what the step came to */
+        for (c.count = 0; c.count < LG_MULTI_STEPS && i < work->count; ++i)
+            c.steps[c.count++] = lg_data(work->item[i].step);
         if (lg_cuda_check(m->d, lg_cuda_launch_multi_count(&c, m->d->stream), "counting steps") != LUGE_OK)
             return lg_error();
-        c.count = 0;
-    }
+    } while (i < work->count);
     return LUGE_OK;
 }
 
@@ -183,14 +186,30 @@ static luge_status run_norm(multi *m)
     return status;
 }
 
+/* What has no items. */
+static luge_status run_numbers(const multi *m)
+{
+    const lg_multi *work = m->work;
+    if (work->kind == LG_MULTI_SCHEDULE)
+        return lg_cuda_check(m->d, lg_cuda_launch_schedule(work->schedule, data_of(work->skip), data_of(work->position),
+                                                           data_of(work->lr), m->d->stream), "a schedule");
+    return lg_cuda_check(m->d, lg_cuda_launch_rescale(work->scaler, data_of(work->scale), data_of(work->found),
+                                                      work->found->numel, work->most_skips, m->d->trouble, m->d->stream),
+                         "a scaler's update");
+}
+
 luge_status lg_cuda_multi(lg_device *device, const lg_multi *work)
 {
     multi m = {.work = work, .device = device, .d = lg_cuda_enter(device)};
     if (m.d == NULL) return lg_error();
+    if (work->kind >= LG_MULTI_SCHEDULE) return run_numbers(&m);
     lg_multi_pass *p = &m.pass;
     p->rule = rule_of(work);
     p->lr = data_of(work->lr);
     p->norm = data_of(work->norm);
+    p->scale = data_of(work->scale);
+    p->found = is_step(work->kind) ? data_of(work->found) : NULL;
+    p->overflow = is_step(work->kind) ? NULL : data_of(work->found);
     p->limit = work->limit;
     p->limit_f32 = (float)work->limit;
     p->momentum = work->momentum;

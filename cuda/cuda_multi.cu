@@ -1,8 +1,8 @@
 /* Passes over many tensors in one launch: steps of optimizers, the norm of all gradients, clipping. A block
  * works on one piece of one tensor, so that which element is added where is a matter of sizes alone. Launched
  * by cuda_multi.c. */
+#include "cuda/kernel.cuh" /* first: how functions of update_rules.h are compiled */
 #include "cuda/cuda_multi.h"
-#include "cuda/kernel.cuh"
 
 #define real      float
 #define LG_SUFFIX f32
@@ -73,7 +73,7 @@ template <class R, int RULE> __device__ __forceinline__ rates<R> rates_of(const 
     return rates<R>{static_cast<R>(u.lr), static_cast<R>(u.decay), static_cast<R>(u.shrink), static_cast<R>(u.momentum),
                     static_cast<R>(u.fresh), static_cast<R>(u.rate1), static_cast<R>(u.keep2), static_cast<R>(u.rate2),
                     static_cast<R>(u.step_size), static_cast<R>(u.root_scale), static_cast<R>(u.eps), u.nesterov,
-                    p.norm != nullptr && !is_finite(*p.norm)};
+                    (p.norm != nullptr && !is_finite(*p.norm)) || (p.found != nullptr && *p.found != 0)};
 }
 
 template <class T, int RULE> struct step {
@@ -138,11 +138,11 @@ template <class T, int RULE> __global__ void multi_step(lg_multi_pass p)
 __global__ void multi_count(lg_multi_counts c)
 {
     const int i = (int)threadIdx.x;
-    if (i >= c.count) return;
-    if (c.norm == nullptr || is_finite(*c.norm))
-        *c.steps[i] += 1.0f;
-    else if (i == 0)
-        lg_note_trouble(c.trouble, LG_TROUBLE_NORM, __double_as_longlong(*c.norm), 0, 0);
+    const bool found = c.found != nullptr && *c.found != 0, bad = c.norm != nullptr && !is_finite(*c.norm);
+    if (i < c.count && !found && !bad) *c.steps[i] += 1.0f;
+    if (i != 0) return;
+    if (c.skip != nullptr) *c.skip = found || bad ? 1 : 0;
+    if (bad && !found) lg_note_trouble(c.trouble, LG_TROUBLE_NORM, __double_as_longlong(*c.norm), 0, 0);
 }
 
 extern "C" cudaError_t lg_cuda_launch_multi_count(const lg_multi_counts *counts, cudaStream_t stream)
@@ -208,6 +208,39 @@ template <class T> __global__ void multi_scale(lg_multi_pass p)
     const lg_multi_tensor &t = tensor_of(p);
     scale<T> f = {static_cast<T *>(t.grad), factor[0]};
     if (f.factor < 1) each_element<T>(t, f);
+}
+
+/* By the scale of losses. PyTorch's way: one factor, rounded to what computes. */
+template <class T> struct unscale {
+    T *g;
+    lg_real<T> factor;
+    bool bad;
+
+    __device__ __forceinline__ T of(T stored)
+    {
+        const lg_real<T> before = lg_load(stored), after = before * factor;
+        bad = bad || !(before - before == 0) || !(after - after == 0);
+        return lg_store<T>(after);
+    }
+    __device__ __forceinline__ void one(int64_t i) { g[i] = of(g[i]); }
+    __device__ __forceinline__ void pack(int64_t i)
+    {
+        lg_pack<T> values = *reinterpret_cast<lg_pack<T> *>(g + i);
+        for (T &v : values.v) v = of(v);
+        *reinterpret_cast<lg_pack<T> *>(g + i) = values;
+    }
+};
+
+/* Twice the element's bytes, 3 FLOPs. Whichever thread meets an overflow writes the same 1. */
+template <class T> __global__ void multi_unscale(lg_multi_pass p)
+{
+    LG_SHARED(double, factor, [1]);
+    if (threadIdx.x == 0) factor[0] = p.limit / (p.scale != nullptr ? static_cast<double>(*p.scale) : 1);
+    __syncthreads();
+    const lg_multi_tensor &t = tensor_of(p);
+    unscale<T> f = {static_cast<T *>(t.grad), static_cast<lg_real<T>>(factor[0]), false};
+    each_element<T>(t, f);
+    if (f.bad && p.overflow != nullptr) atomicExch(p.overflow, 1.0f);
 }
 
 /* ---- the norm: sums in f64, which holds the squares of everything but f64. Those are added up in three
@@ -282,6 +315,40 @@ extern "C" cudaError_t lg_cuda_launch_multi_norm(const double *partial, int64_t 
     return LG_LAUNCH(multi_norm, dim3(1), dim3(THREADS), 0, stream, partial, blocks, norm);
 }
 
+/* ---- numbers that change from step to step: some hundred FLOPs of f64 by one thread */
+
+__global__ void schedule(lg_sched_rule rule, const double *skip, double *position, double *factor)
+{
+    if (*skip != 0) return;
+    *position += 1;
+    *factor = lg_sched_factor(&rule, *position);
+}
+
+extern "C" cudaError_t lg_cuda_launch_schedule(const lg_sched_rule *rule, const double *skip, double *position,
+                                               double *factor, cudaStream_t stream)
+{
+    return LG_LAUNCH(schedule, dim3(1), dim3(1), 0, stream, *rule, skip, position, factor);
+}
+
+__global__ void rescale(lg_scaler_rule rule, float *state, float *found, int64_t n, int64_t most, lg_cuda_trouble *trouble)
+{
+    bool any = false;
+    for (int64_t i = 0; i < n; ++i) {
+        any = any || found[i] != 0;
+        found[i] = 0;
+    }
+    lg_scaler_advance(&rule, any, state);
+    if (any && state[LG_SCALER_SKIPS] >= static_cast<float>(most))
+        lg_note_trouble(trouble, LG_TROUBLE_SCALE, static_cast<long long>(state[LG_SCALER_SKIPS]),
+                        __double_as_longlong(static_cast<double>(state[LG_SCALER_SCALE])), 0);
+}
+
+extern "C" cudaError_t lg_cuda_launch_rescale(const lg_scaler_rule *rule, float *state, float *found, int64_t n,
+                                              int64_t most, lg_cuda_trouble *trouble, cudaStream_t stream)
+{
+    return LG_LAUNCH(rescale, dim3(1), dim3(1), 0, stream, *rule, state, found, n, most, trouble);
+}
+
 /* ---- all of them */
 
 template <class T> static cudaError_t launch(const lg_multi_pass *p, cudaStream_t stream)
@@ -294,6 +361,7 @@ template <class T> static cudaError_t launch(const lg_multi_pass *p, cudaStream_
     case LG_RULE_SQUARES: return LG_LAUNCH(multi_squares<T>, grid, block, 0, stream, *p);
     case LG_RULE_SCALE: return LG_LAUNCH(multi_scale<T>, grid, block, 0, stream, *p);
     case LG_RULE_CLAMP: return LG_LAUNCH(multi_clamp<T>, grid, block, 0, stream, *p);
+    case LG_RULE_UNSCALE: return LG_LAUNCH(multi_unscale<T>, grid, block, 0, stream, *p);
     default: return cudaErrorInvalidValue;
     }
 }

@@ -10,7 +10,8 @@ typedef enum lg_cuda_trouble_kind {
     LG_TROUBLE_NONE,
     LG_TROUBLE_TARGET,    /* cross_entropy: value is a target outside of [0, limit) and not ignore_index */
     LG_TROUBLE_INDEX,     /* embedding: value is an index outside of [0, limit) */
-    LG_TROUBLE_NORM       /* a step that changed nothing: value holds the bits of the norm, a double that is not finite */
+    LG_TROUBLE_NORM,      /* a step that changed nothing: value holds the bits of the norm, a double that is not finite */
+    LG_TROUBLE_SCALE      /* losses overflow at any scale: value steps in a row were left out, limit holds the bits of the scale */
 } lg_cuda_trouble_kind;
 
 typedef struct lg_cuda_trouble {

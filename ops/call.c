@@ -9,6 +9,7 @@
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include "core/undo.h"
 #include "ops/attrs.h"
 #include "ops/move.h"
 
@@ -285,6 +286,26 @@ static luge_status run_kernel(lg_call *call, int id)
     return call->op->reference(call);
 }
 
+/* Notes what the call is about to write over, for the attempt that it is part of. */
+static luge_status keep_for_undo(lg_call *call)
+{
+    static const lg_layout_attrs keep = {LG_LAYOUT_KEEP};
+    lg_modes *modes = &lg_self()->modes;
+    const lg_modes before = *modes;
+    const uint32_t writes = call->mutates | (call->in_place ? 1u : 0u);
+    luge_status status = LUGE_OK;
+    for (int i = 0; i < call->n_in && writes >> i != 0 && status == LUGE_OK; ++i) {
+        luge_tensor *t = call->in[i];
+        if (!(writes >> i & 1u) || t == NULL || !lg_undo_wants(before.undo, t)) continue;
+        modes->undo = NULL;
+        modes->no_grad = true;
+        luge_tensor *copy = run_inside(&lg_op_copy, t, &keep, call->site);
+        *modes = before;
+        status = copy != NULL ? lg_undo_add(before.undo, t, copy) : lg_error();
+    }
+    return status;
+}
+
 static luge_status launch(lg_call *call, bool made_by_infer)
 {
     const int id = lg_op_number(call->op);
@@ -296,6 +317,10 @@ static luge_status launch(lg_call *call, bool made_by_infer)
         return LUGE_OK;
     }
     if (made_by_infer || nothing_to_do(call)) return LUGE_OK;
+    if (lg_self()->modes.undo != NULL) {
+        const luge_status kept = keep_for_undo(call);
+        if (kept != LUGE_OK) return kept;
+    }
     const luge_status status = run_kernel(call, id);
     /* Also after a failure: memory may have been written. */
     if (call->in_place) lg_bump_version(call->in[0]);

@@ -1,5 +1,6 @@
 /* The update rules of the optimizers: what one step does to one element, and the coefficients that are
- * the same for all elements of a parameter. The same text runs on every backend. Formulas are PyTorch's.
+ * the same for all elements of a parameter; and of what changes from step to step, learning rates and the
+ * scale of losses. The same text runs on every backend. Formulas are PyTorch's.
  *
  * Included once per type that computes, with `real` the type, LG_SUFFIX how functions end, and
  * LG_SQRT(x) its square root; without LG_SUFFIX for the coefficients only. LG_INLINE may be defined for
@@ -61,6 +62,80 @@ LG_INLINE lg_update lg_adam_update(double lr, double weight_decay, bool decouple
     u.root_scale = 1 / sqrt(1 - pow(beta2, step));
     u.eps = eps;
     return u;
+}
+
+/* ---- schedules: what every learning rate is multiplied with, a function of the steps taken */
+
+typedef enum lg_sched_kind {
+    LG_SCHED_CONSTANT,
+    LG_SCHED_STEP,
+    LG_SCHED_WARMUP,
+    LG_SCHED_COSINE,
+    LG_SCHED_ONE_CYCLE
+} lg_sched_kind;
+
+/* Settings of all kinds; each uses its own. */
+typedef struct lg_sched_rule {
+    lg_sched_kind kind;
+    long long steps, warmup, every;
+    double gamma, lowest; /* lowest: as a factor */
+    double rise, first;   /* one cycle: share of the steps that go up, the first factor */
+} lg_sched_rule;
+
+/* From one value to another by half a cosine, `done` from 0 to 1. */
+LG_INLINE double lg_sched_anneal(double from, double to, double done)
+{
+    return to + (from - to) * 0.5 * (1 + cos(3.14159265358979323846 * done));
+}
+
+/* PyTorch's two phases: up until step rise * steps - 1, then down until the last. */
+LG_INLINE double lg_sched_one_cycle(const lg_sched_rule *s, double step)
+{
+    const double last = (double)(s->steps - 1), top = s->rise * (double)s->steps - 1;
+    const double at = step < last ? step : last;
+    if (at <= top) return top > 0 ? lg_sched_anneal(s->first, 1, at / top) : 1;
+    return last > top ? lg_sched_anneal(1, s->lowest, (at - top) / (last - top)) : s->lowest;
+}
+
+LG_INLINE double lg_sched_factor(const lg_sched_rule *s, double step)
+{
+    const double warmup = (double)s->warmup, steps = (double)s->steps;
+    const int warms = s->kind == LG_SCHED_WARMUP || s->kind == LG_SCHED_COSINE;
+    if (warms && step < warmup) return (step + 1) / warmup;
+    switch (s->kind) {
+    case LG_SCHED_STEP: return pow(s->gamma, floor(step / (double)s->every));
+    case LG_SCHED_COSINE:
+        return step < steps ? lg_sched_anneal(1, s->lowest, (step - warmup) / (steps - warmup)) : s->lowest;
+    case LG_SCHED_ONE_CYCLE: return lg_sched_one_cycle(s, step);
+    default: return 1;
+    }
+}
+
+/* ---- the scale of losses: halved by an overflow, doubled after `interval` steps without one */
+
+typedef struct lg_scaler_rule {
+    double growth, backoff, lowest, highest;
+    double interval;
+} lg_scaler_rule;
+
+/* Its state: the scale, steps since it was changed, steps left out in a row. */
+enum { LG_SCALER_SCALE, LG_SCALER_GOOD, LG_SCALER_SKIPS, LG_SCALER_NUMBERS };
+
+LG_INLINE void lg_scaler_advance(const lg_scaler_rule *r, int overflow, float *state)
+{
+    if (overflow) {
+        const float smaller = (float)(state[LG_SCALER_SCALE] * r->backoff);
+        state[LG_SCALER_SCALE] = smaller >= (float)r->lowest ? smaller : (float)r->lowest;
+        state[LG_SCALER_GOOD] = 0;
+        state[LG_SCALER_SKIPS] += 1;
+        return;
+    }
+    state[LG_SCALER_SKIPS] = 0;
+    state[LG_SCALER_GOOD] += 1;
+    if (state[LG_SCALER_GOOD] < (float)r->interval) return;
+    const float larger = (float)(state[LG_SCALER_SCALE] * r->growth);
+    if (larger <= (float)r->highest) state[LG_SCALER_SCALE] = larger;
+    state[LG_SCALER_GOOD] = 0;
 }
 
 #define LG_RULE_JOIN_(name, suffix) name##_##suffix

@@ -24,6 +24,23 @@ static void bump_versions(luge_optim *o, int n)
     for (int i = 0; i < n; ++i) lg_bump_version(o->item[i].grad);
 }
 
+luge_status lg_optim_clip_norm(luge_optim *o, const char *what, double max_norm, luge_tensor *norm)
+{
+    lg_device *device;
+    const int n = lg_optim_gather(o, what, &device);
+    if (n <= 0) return lg_error();
+    if (run(o, device, LG_MULTI_NORM, n, 0, norm) != LUGE_OK) return lg_error();
+    if (isfinite(max_norm)) {
+        if (run(o, device, LG_MULTI_CLIP_NORM, n, max_norm, norm) != LUGE_OK) return lg_error();
+        bump_versions(o, n);
+        o->clipped = true;
+    }
+    luge_retain(norm);
+    luge_release(o->norm);
+    o->norm = norm;
+    return LUGE_OK;
+}
+
 luge_tensor *luge_clip_grad_norm(luge_optim *optim, double max_norm)
 {
     static const char what[] = "luge_clip_grad_norm";
@@ -35,15 +52,18 @@ luge_tensor *luge_clip_grad_norm(luge_optim *optim, double max_norm)
 
     const luge_shape scalar = LUGE_SCALAR;
     luge_tensor *norm = lg_borrow(lg_tensor_create(device, LUGE_F64, &scalar, NULL));
-    if (norm == NULL) return NULL;
-    if (run(optim, device, LG_MULTI_NORM, n, 0, norm) != LUGE_OK ||
-        run(optim, device, LG_MULTI_CLIP_NORM, n, max_norm, norm) != LUGE_OK) {
-        return NULL;
-    }
-    bump_versions(optim, n);
-    luge_release(optim->norm);
-    optim->norm = luge_retain(norm);
-    return norm;
+    return norm != NULL && lg_optim_clip_norm(optim, what, max_norm, norm) == LUGE_OK ? norm : NULL;
+}
+
+luge_status lg_optim_unscale(luge_optim *o, const char *what, double numerator, luge_tensor *scale, luge_tensor *found)
+{
+    lg_device *device;
+    const int n = lg_optim_gather(o, what, &device);
+    if (n <= 0) return lg_error();
+    const lg_multi work = {.kind = LG_MULTI_UNSCALE, .item = o->item, .count = n, .limit = numerator, .scale = scale, .found = found};
+    if (device->backend->multi(device, &work) != LUGE_OK) return lg_error();
+    bump_versions(o, n);
+    return LUGE_OK;
 }
 
 luge_status luge_clip_grad_value(luge_optim *optim, double limit)
@@ -55,5 +75,6 @@ luge_status luge_clip_grad_value(luge_optim *optim, double limit)
     if (n <= 0) return lg_error();
     if (run(optim, device, LG_MULTI_CLIP_VALUE, n, limit, NULL) != LUGE_OK) return lg_error();
     bump_versions(optim, n);
+    optim->clipped = true;
     return LUGE_OK;
 }

@@ -6,6 +6,7 @@
 #include <luge/nn.h>
 #include <luge/ops.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/alloc.h"
 #include "core/services.h"
@@ -47,15 +48,21 @@ static luge_optim *make(luge_module *params, const lg_multi *rule, double lr, do
     lg_count_object(+1);
     o->rule = *rule;
     o->lr = lr;
-    o->host_factor = 1;
     luge_module_each_param(params, add_param, o);
     for (int i = 0; i < o->count; ++i) o->param[i].weight_decay = weight_decay;
     o->item = lg_alloc((size_t)o->count * sizeof *o->item + 1);
     o->item_of = lg_alloc((size_t)o->count * sizeof *o->item_of + 1);
-    if (lg_ok() && o->count > 0) lg_state_place(o, o->param[0].tensor->storage->device);
+    lg_device *device = o->count > 0 ? o->param[0].tensor->storage->device : lg_device_get((luge_device){0});
+    if (lg_ok()) lg_state_place(o, device);
     if (lg_ok()) return o;
     lg_optim_release(o);
     return NULL;
+}
+
+luge_optim *lg_optim_retain(luge_optim *o)
+{
+    atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+    return o;
 }
 
 void lg_optim_release(luge_optim *o)
@@ -69,7 +76,8 @@ void lg_optim_release(luge_optim *o)
         lg_free(p->name);
     }
     luge_release(o->norm);
-    luge_release(o->factor);
+    for (int i = 0; i < LG_OPTIM_SCALARS; ++i) luge_release(o->scalar[i]);
+    luge_release(o->scalars);
     luge_release(o->steps);
     lg_free(o->item_of);
     lg_free(o->item);
@@ -187,18 +195,29 @@ double luge_optim_lr(const luge_optim *optim)
     if (optim == NULL) return NAN;
     double most = optim->count > 0 ? 0 : optim->lr;
     for (int i = 0; i < optim->count; ++i) most = fmax(most, optim->param[i].lr);
-    return most * optim->host_factor;
+    return most * lg_optim_scalar(optim, LG_OPTIM_FACTOR);
 }
 
-luge_status lg_optim_set_factor(luge_optim *o, double factor)
+luge_status lg_optim_set_position(luge_optim *o, double position, double factor)
 {
-    if (o->factor != NULL) {
-        lg_device *device = o->factor->storage->device;
-        const luge_status status = device->backend->from_host(device, lg_data(o->factor), &factor, sizeof factor);
-        if (status != LUGE_OK) return status;
-    }
-    o->host_factor = factor;
-    return LUGE_OK;
+    const double both[] = {factor, position};
+    _Static_assert(LG_OPTIM_FACTOR == 0 && LG_OPTIM_POSITION == 1, "they lie side by side");
+    lg_device *device = o->scalars->storage->device;
+    return device->backend->from_host(device, lg_data(o->scalars), both, sizeof both);
+}
+
+double lg_optim_scalar(const luge_optim *o, int which)
+{
+    double value = NAN;
+    lg_device *device = o->scalars->storage->device;
+    device->backend->to_host(device, &value, lg_data(o->scalar[which]), sizeof value);
+    return value;
+}
+
+luge_status lg_optim_run(luge_optim *o, const lg_multi *work)
+{
+    lg_device *device = o->scalars->storage->device;
+    return device->backend->multi(device, work);
 }
 
 /* ---- stepping */
@@ -241,12 +260,24 @@ int lg_optim_gather(luge_optim *o, const char *what, lg_device **device)
     return n;
 }
 
+int lg_optim_prepare(luge_optim *o, const char *what, lg_device **device)
+{
+    const int n = lg_optim_gather(o, what, device);
+    return n > 0 && lg_state_prepare(o, n, *device) != LUGE_OK ? -1 : n;
+}
+
 /* Whether the gradients are known to be useless. Looking at a device's memory would wait for it, so
  * there it reports by itself. */
 static bool is_nonfinite(const luge_optim *o)
 {
     if (o->norm == NULL || !lg_on_host(o->norm->storage->device)) return false;
     return !isfinite(*(const double *)lg_data(o->norm));
+}
+
+/* On the host, whether the step is to be left out without an error. */
+static bool is_found(const luge_tensor *found)
+{
+    return found != NULL && lg_on_host(found->storage->device) && *(const float *)lg_data(found) != 0;
 }
 
 static void complete_items(luge_optim *o, int n)
@@ -260,44 +291,54 @@ static void complete_items(luge_optim *o, int n)
     }
 }
 
+luge_status lg_optim_step_all(luge_optim *o, const char *what, luge_tensor *found)
+{
+    if (!is_found(found) && is_nonfinite(o)) {
+        const double skip = 1;
+        memcpy(lg_data(o->scalar[LG_OPTIM_SKIP]), &skip, sizeof skip);
+        return lg_fail(LUGE_ERR_NONFINITE,
+                       "%s: the norm of the gradients is %g: nothing was changed; drop them and go on", what,
+                       *(const double *)lg_data(o->norm));
+    }
+    lg_device *device;
+    const int n = lg_optim_prepare(o, what, &device);
+    if (n < 0) return lg_error();
+    if (n == 0) device = o->scalars->storage->device;
+    complete_items(o, n);
+    lg_multi work = o->rule;
+    work.item = o->item;
+    work.count = n;
+    work.lr = o->scalar[LG_OPTIM_FACTOR];
+    work.norm = o->norm; /* a device looks at it itself */
+    work.found = found;
+    work.skip = o->scalar[LG_OPTIM_SKIP];
+    const luge_status status = device->backend->multi(device, &work);
+    for (int i = 0; i < n && status == LUGE_OK; ++i) lg_bump_version(o->item[i].param);
+    return status;
+}
+
 luge_status luge_optim_step(luge_optim *optim)
 {
     static const char what[] = "luge_optim_step";
     if (!lg_ok() || !lg_check_optim(optim, what)) return lg_error();
-    if (is_nonfinite(optim)) {
-        optim->skipped = true;
-        return lg_fail(LUGE_ERR_NONFINITE,
-                       "%s: the norm of the gradients is %g: nothing was changed; drop them and go on", what,
-                       *(const double *)lg_data(optim->norm));
+    return lg_optim_step_all(optim, what, NULL);
+}
+
+void lg_optim_drop_gradients(luge_optim *o)
+{
+    for (int i = 0; i < o->count; ++i) {
+        luge_tensor *param = o->param[i].tensor;
+        luge_release(param->grad);
+        param->grad = NULL;
     }
-    lg_device *device;
-    const int n = lg_optim_gather(optim, what, &device);
-    if (n < 0) return lg_error();
-    if (n > 0) {
-        if (lg_state_prepare(optim, n, device) != LUGE_OK) return lg_error();
-        complete_items(optim, n);
-        lg_multi work = optim->rule;
-        work.item = optim->item;
-        work.count = n;
-        work.lr = optim->factor;
-        work.norm = optim->norm; /* a device looks at it itself */
-        const luge_status status = device->backend->multi(device, &work);
-        if (status != LUGE_OK) return status;
-        for (int i = 0; i < n; ++i) lg_bump_version(optim->item[i].param);
-    }
-    optim->skipped = false;
-    return LUGE_OK;
+    luge_release(o->norm);
+    o->norm = NULL;
+    o->clipped = false;
 }
 
 luge_status luge_optim_zero_grad(luge_optim *optim)
 {
     if (!lg_ok() || !lg_check_optim(optim, "luge_optim_zero_grad")) return lg_error();
-    for (int i = 0; i < optim->count; ++i) {
-        luge_tensor *param = optim->param[i].tensor;
-        luge_release(param->grad);
-        param->grad = NULL;
-    }
-    luge_release(optim->norm);
-    optim->norm = NULL;
+    lg_optim_drop_gradients(optim);
     return LUGE_OK;
 }

@@ -1,74 +1,23 @@
 /* Learning rate schedules: functions of the step count that every parameter's own rate is multiplied
- * by. The factor lies in device memory, where the step reads it. */
+ * by. Position and factor lie in device memory: the device knows whether a step was left out, and moves on
+ * by itself. */
 #include <math.h>
 
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
+#include "ops/update_rules.h"
 #include "optim/optim.h"
 
-/* Settings of all kinds of schedule; each uses its own. */
-typedef struct settings {
-    int64_t steps, warmup, every;
-    double gamma, lowest; /* lowest: as a factor */
-    double rise, first;   /* one cycle: share of the steps that go up, the first factor */
-} settings;
-
-typedef double (*factor_fn)(const settings *s, int64_t step);
-
 struct luge_sched {
+    atomic_int refs; /* the owner's, and accumulation windows' */
     luge_optim *optim; /* a reference */
-    factor_fn factor;
-    settings settings;
-    int64_t step;
+    lg_sched_rule rule;
 };
-
-/* ---- factors */
-
-static const double pi = 3.14159265358979323846;
-
-/* From one value to another by half a cosine, `done` from 0 to 1. */
-static double anneal(double from, double to, double done)
-{
-    return to + (from - to) * 0.5 * (1 + cos(pi * done));
-}
-
-static double constant_factor(const settings *s, int64_t step)
-{
-    (void)s;
-    (void)step;
-    return 1;
-}
-
-static double step_factor(const settings *s, int64_t step)
-{
-    return pow(s->gamma, (double)(step / s->every));
-}
-
-static double warmup_factor(const settings *s, int64_t step)
-{
-    return step < s->warmup ? ((double)step + 1) / (double)s->warmup : 1;
-}
-
-static double cosine_factor(const settings *s, int64_t step)
-{
-    if (step < s->warmup) return warmup_factor(s, step);
-    if (step >= s->steps) return s->lowest;
-    return anneal(1, s->lowest, (double)(step - s->warmup) / (double)(s->steps - s->warmup));
-}
-
-/* PyTorch's two phases: up until step rise * steps - 1, then down until the last. */
-static double one_cycle_factor(const settings *s, int64_t step)
-{
-    const double last = (double)(s->steps - 1), top = s->rise * (double)s->steps - 1;
-    const double at = (double)step < last ? (double)step : last;
-    if (at <= top) return top > 0 ? anneal(s->first, 1, at / top) : 1;
-    return last > top ? anneal(1, s->lowest, (at - top) / (last - top)) : s->lowest;
-}
 
 /* ---- making */
 
-static luge_sched *make(luge_optim *optim, factor_fn factor, const settings *s, const char *what)
+static luge_sched *make(luge_optim *optim, const lg_sched_rule *rule, const char *what)
 {
     if (!lg_ok() || !lg_check_optim(optim, what)) return NULL;
     if (optim->scheduled) {
@@ -77,12 +26,13 @@ static luge_sched *make(luge_optim *optim, factor_fn factor, const settings *s, 
     }
     luge_sched *sched = lg_alloc(sizeof *sched);
     if (sched == NULL) return NULL;
-    *sched = (luge_sched){.optim = optim, .factor = factor, .settings = *s};
-    if (lg_optim_set_factor(optim, factor(s, 0)) != LUGE_OK) {
+    *sched = (luge_sched){.optim = optim, .rule = *rule};
+    atomic_init(&sched->refs, 1);
+    if (lg_optim_set_position(optim, 0, lg_sched_factor(rule, 0)) != LUGE_OK) {
         lg_free(sched);
         return NULL;
     }
-    atomic_fetch_add_explicit(&optim->refs, 1, memory_order_relaxed);
+    lg_optim_retain(optim);
     optim->scheduled = true;
     lg_count_object(+1);
     return sched;
@@ -107,21 +57,21 @@ static bool check_number(const char *what, const char *name, double value, bool 
 
 luge_sched *luge_constant_lr_create(luge_optim *optim)
 {
-    return make(optim, constant_factor, &(settings){0}, "luge_constant_lr_create");
+    return make(optim, &(lg_sched_rule){.kind = LG_SCHED_CONSTANT}, "luge_constant_lr_create");
 }
 
 luge_sched *luge_step_lr_create(luge_optim *optim, int64_t every, double gamma)
 {
     static const char what[] = "luge_step_lr_create";
     if (!check_steps(what, "every", every, 1) || !check_number(what, "gamma", gamma, gamma >= 0)) return NULL;
-    return make(optim, step_factor, &(settings){.every = every, .gamma = gamma}, what);
+    return make(optim, &(lg_sched_rule){.kind = LG_SCHED_STEP, .every = every, .gamma = gamma}, what);
 }
 
 luge_sched *luge_warmup_lr_create(luge_optim *optim, int64_t warmup)
 {
     static const char what[] = "luge_warmup_lr_create";
     if (!check_steps(what, "warmup", warmup, 0)) return NULL;
-    return make(optim, warmup_factor, &(settings){.warmup = warmup}, what);
+    return make(optim, &(lg_sched_rule){.kind = LG_SCHED_WARMUP, .warmup = warmup}, what);
 }
 
 luge_sched *luge_cosine_lr_create(luge_optim *optim, int64_t steps, const luge_cosine_options *options)
@@ -143,7 +93,8 @@ luge_sched *luge_cosine_lr_create(luge_optim *optim, int64_t steps, const luge_c
         return NULL;
     }
     const double lowest = o.min_lr > 0 ? o.min_lr / optim->lr : 0;
-    return make(optim, cosine_factor, &(settings){.steps = steps, .warmup = o.warmup, .lowest = lowest}, what);
+    const lg_sched_rule rule = {.kind = LG_SCHED_COSINE, .steps = steps, .warmup = o.warmup, .lowest = lowest};
+    return make(optim, &rule, what);
 }
 
 luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const luge_one_cycle_options *options)
@@ -158,8 +109,9 @@ luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const lug
         !lg_check_reserved(o.reserved, 4, "luge_one_cycle_options")) {
         return NULL;
     }
-    const settings s = {.steps = steps, .rise = rise, .first = 1 / div, .lowest = 1 / div / final_div};
-    return make(optim, one_cycle_factor, &s, what);
+    const lg_sched_rule rule = {
+        .kind = LG_SCHED_ONE_CYCLE, .steps = steps, .rise = rise, .first = 1 / div, .lowest = 1 / div / final_div};
+    return make(optim, &rule, what);
 }
 
 /* ---- using */
@@ -169,22 +121,36 @@ luge_status luge_sched_step(luge_sched *sched)
     static const char what[] = "luge_sched_step";
     if (!lg_ok()) return lg_error();
     if (sched == NULL) return lg_fail(LUGE_ERR_ARGUMENT, "%s: the schedule is NULL", what);
-    if (sched->optim->skipped) return LUGE_OK;
-    const luge_status status = lg_optim_set_factor(sched->optim, sched->factor(&sched->settings, sched->step + 1));
-    if (status == LUGE_OK) ++sched->step;
-    return status;
+    luge_optim *o = sched->optim;
+    const lg_multi work = {.kind = LG_MULTI_SCHEDULE,
+                           .lr = o->scalar[LG_OPTIM_FACTOR],
+                           .position = o->scalar[LG_OPTIM_POSITION],
+                           .skip = o->scalar[LG_OPTIM_SKIP],
+                           .schedule = &sched->rule};
+    return lg_optim_run(o, &work);
 }
 
 double luge_sched_factor(const luge_sched *sched, int64_t step)
 {
-    return sched != NULL && step >= 0 ? sched->factor(&sched->settings, step) : NAN;
+    return sched != NULL && step >= 0 ? lg_sched_factor(&sched->rule, (double)step) : NAN;
 }
 
-void luge_sched_destroy(luge_sched *sched)
+void lg_sched_release(luge_sched *sched)
 {
-    if (sched == NULL) return;
+    if (sched == NULL || atomic_fetch_sub_explicit(&sched->refs, 1, memory_order_acq_rel) != 1) return;
     sched->optim->scheduled = false;
     lg_optim_release(sched->optim);
     lg_free(sched);
     lg_count_object(-1);
+}
+
+luge_sched *lg_sched_retain(luge_sched *sched)
+{
+    if (sched != NULL) atomic_fetch_add_explicit(&sched->refs, 1, memory_order_relaxed);
+    return sched;
+}
+
+void luge_sched_destroy(luge_sched *sched)
+{
+    lg_sched_release(sched);
 }

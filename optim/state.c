@@ -30,7 +30,7 @@ static luge_dtype state_dtype(const luge_tensor *param)
 /* ---- place */
 
 typedef struct scalars {
-    luge_tensor *steps, *factor;
+    luge_tensor *steps, *all, *one[LG_OPTIM_SCALARS];
     luge_tensor **step; /* [count] views */
 } scalars;
 
@@ -39,25 +39,46 @@ static void free_scalars(scalars *s, int count)
     for (int i = 0; i < count && s->step != NULL; ++i) luge_release(s->step[i]);
     lg_free(s->step);
     luge_release(s->steps);
-    luge_release(s->factor);
+    for (int i = 0; i < LG_OPTIM_SCALARS; ++i) luge_release(s->one[i]);
+    luge_release(s->all);
 }
 
-/* Zeros, or what the optimizer has on another device. */
+/* Zeros of that shape on the device, or the values of `from`. */
+static luge_tensor *make_vector(lg_device *device, luge_dtype dtype, int64_t n, luge_tensor *from)
+{
+    const luge_shape shape = LUGE_SHAPE(n);
+    luge_tensor *layout = lg_tensor_create(device, dtype, &shape, NULL);
+    luge_tensor *made = layout != NULL ? lg_values_like(layout, dtype, from) : NULL;
+    luge_release(layout);
+    return made;
+}
+
+/* Zeros and a factor of 1, or what the optimizer has on another device. */
 static luge_status make_scalars(scalars *s, const luge_optim *o, lg_device *device)
 {
-    const luge_shape scalar = LUGE_SCALAR, all = LUGE_SHAPE(o->count);
-    luge_tensor *layout = lg_tensor_create(device, LUGE_F32, &all, NULL);
-    if (layout == NULL) return lg_error();
-    s->steps = lg_values_like(layout, LUGE_F32, o->steps);
-    luge_release(layout);
-    s->factor = lg_tensor_create(device, LUGE_F64, &scalar, NULL);
-    s->step = lg_alloc_zero((size_t)o->count * sizeof *s->step);
-    if (s->steps == NULL || s->factor == NULL || s->step == NULL) return lg_error();
+    const luge_shape scalar = LUGE_SCALAR;
+    s->steps = make_vector(device, LUGE_F32, o->count, o->steps);
+    s->all = make_vector(device, LUGE_F64, LG_OPTIM_SCALARS, o->scalars);
+    s->step = lg_alloc_zero((size_t)o->count * sizeof *s->step + 1);
+    if (s->steps == NULL || s->all == NULL || s->step == NULL) return lg_error();
     for (int i = 0; i < o->count; ++i) {
         s->step[i] = lg_tensor_view(s->steps, &scalar, s->steps->stride, i);
         if (s->step[i] == NULL) return lg_error();
     }
-    return device->backend->from_host(device, lg_data(s->factor), &o->host_factor, sizeof o->host_factor);
+    for (int i = 0; i < LG_OPTIM_SCALARS; ++i) {
+        s->one[i] = lg_tensor_view(s->all, &scalar, s->all->stride, i);
+        if (s->one[i] == NULL) return lg_error();
+    }
+    const double factor = 1;
+    if (o->scalars != NULL) return LUGE_OK;
+    return device->backend->from_host(device, lg_data(s->one[LG_OPTIM_FACTOR]), &factor, sizeof factor);
+}
+
+static void exchange(luge_tensor **a, luge_tensor **b)
+{
+    luge_tensor *t = *a;
+    *a = *b;
+    *b = t;
 }
 
 luge_status lg_state_place(luge_optim *o, lg_device *device)
@@ -66,16 +87,10 @@ luge_status lg_state_place(luge_optim *o, lg_device *device)
     scalars s = {0};
     const luge_status status = make_scalars(&s, o, device);
     if (status == LUGE_OK) { /* exchange: the old ones are freed below */
-        luge_tensor *steps = o->steps, *factor = o->factor;
-        o->steps = s.steps;
-        o->factor = s.factor;
-        s.steps = steps;
-        s.factor = factor;
-        for (int i = 0; i < o->count; ++i) {
-            luge_tensor *step = o->param[i].step;
-            o->param[i].step = s.step[i];
-            s.step[i] = step;
-        }
+        exchange(&o->steps, &s.steps);
+        exchange(&o->scalars, &s.all);
+        for (int i = 0; i < o->count; ++i) exchange(&o->param[i].step, &s.step[i]);
+        for (int i = 0; i < LG_OPTIM_SCALARS; ++i) exchange(&o->scalar[i], &s.one[i]);
     }
     free_scalars(&s, o->count);
     return status;

@@ -43,6 +43,10 @@ static struct world {
     luge_module *net, *twin, *body, *shortcut;
     luge_optim *optim, *unscheduled;
     luge_sched *sched;
+    luge_scaler *scaler, *fresh;          /* one has unscaled gradients */
+    luge_accum *accum;
+    luge_scaler_state scaler_state;
+    luge_batch pictures;
     luge_dataset *dataset;
     luge_loader *loader;
     luge_meter *meter;
@@ -170,6 +174,11 @@ static void make_objects(void)
     w.sched = luge_step_lr_create(w.optim, 2, 0.5);
     luge_backward(luge_cross_entropy(luge_forward(w.net, w.image), w.indices, NULL));
     luge_optim_step(w.optim);
+    w.scaler = luge_scaler_create(NULL);
+    w.fresh = luge_scaler_create(NULL);
+    luge_scaler_unscale(w.scaler, w.unscheduled);
+    w.accum = luge_accum_create(w.optim, 2, NULL);
+    w.pictures = (luge_batch){.input = w.image, .target = w.indices, .size = 2};
     w.dataset = luge_dataset_tensors(w.image, w.indices);
     w.loader = luge_loader_create(luge_dataset_tensors(w.image, w.indices), 2, NULL);
     w.meter = luge_meter_create();
@@ -181,6 +190,12 @@ static void make_objects(void)
 }
 
 static char directory[] = "/tmp/luge_calls_XXXXXX";
+
+static luge_tensor *loss_of(luge_tensor *input, luge_tensor *target, void *user)
+{
+    (void)user;
+    return luge_cross_entropy(luge_forward(w.net, input), target, NULL);
+}
 
 static luge_scope make_world(void)
 {
@@ -206,6 +221,9 @@ static void end_world(luge_scope scope)
     luge_meter_destroy(w.meter);
     luge_loader_destroy(w.loader);
     luge_dataset_destroy(w.dataset);
+    luge_accum_destroy(w.accum);
+    luge_scaler_destroy(w.fresh);
+    luge_scaler_destroy(w.scaler);
     luge_sched_destroy(w.sched);
     luge_optim_destroy(w.unscheduled);
     luge_optim_destroy(w.optim);
@@ -400,11 +418,7 @@ static double status_is_ok(luge_status status)
 #define TENSOR(name, ...) CALL(name, return name(__VA_ARGS__) != NULL;)
 #define CHILD(name, ...) CALL(name, return name(__VA_ARGS__) != NULL;)
 #define MODULE(name, ...) MAKES(luge_module, name, luge_module_destroy, __VA_ARGS__)
-#define OPTIM(name, ...) MAKES(luge_optim, name, luge_optim_destroy, __VA_ARGS__)
-#define SCHED(name, ...) MAKES(luge_sched, name, luge_sched_destroy, __VA_ARGS__)
-#define DATASET(name, ...) MAKES(luge_dataset, name, luge_dataset_destroy, __VA_ARGS__)
-#define LOADER(name, ...) MAKES(luge_loader, name, luge_loader_destroy, __VA_ARGS__)
-#define METER(name, ...) MAKES(luge_meter, name, luge_meter_destroy, __VA_ARGS__)
+#define OBJECT(kind, name, ...) MAKES(luge_##kind, name, luge_##kind##_destroy, __VA_ARGS__)
 #define STATUS(name, ...) CALL(name, return status_is_ok(name(__VA_ARGS__));)
 #define REFUSED(name, code, ...) CALL(name, return status_is_ok(name(__VA_ARGS__));)
 #define COUNT(name, ...) CALL(name, return name(__VA_ARGS__) ? 1 : 0;)
@@ -420,11 +434,7 @@ static double status_is_ok(luge_status status)
 #undef TENSOR
 #undef CHILD
 #undef MODULE
-#undef OPTIM
-#undef SCHED
-#undef DATASET
-#undef LOADER
-#undef METER
+#undef OBJECT
 #undef STATUS
 #undef REFUSED
 #undef COUNT
@@ -449,11 +459,7 @@ static const struct row {
 #define TENSOR(name, ...) ROW(name, ACTS, 0)
 #define CHILD(name, ...) ROW(name, ACTS, 0)
 #define MODULE(name, ...) ROW(name, ACTS, 0)
-#define OPTIM(name, ...) ROW(name, ACTS, 0)
-#define SCHED(name, ...) ROW(name, ACTS, 0)
-#define DATASET(name, ...) ROW(name, ACTS, 0)
-#define LOADER(name, ...) ROW(name, ACTS, 0)
-#define METER(name, ...) ROW(name, ACTS, 0)
+#define OBJECT(kind, name, ...) ROW(name, ACTS, 0)
 #define STATUS(name, ...) ROW(name, ACTS, 0)
 #define REFUSED(name, code, ...) ROW(name, IS_REFUSED, code)
 #define COUNT(name, ...) ROW(name, ACTS, 0)

@@ -15,9 +15,10 @@ MAY_INCLUDE = {
     "ops": {"core", "autograd"},
     "nn": UP_TO_OPS | {"io"},                      # modules are saved and loaded
     "optim": UP_TO_OPS | {"nn"},                   # the parameters of a module, by name
-    "amp": UP_TO_OPS,
+    "amp": UP_TO_OPS | {"optim"},                  # gradients by optimizer
     "data": UP_TO_OPS,
     "io": UP_TO_OPS,
+    "train": UP_TO_OPS | {"nn", "optim", "amp", "data", "io"},
     "cpu": {"core"},
     "cuda": {"core"},
     "examples": set(),
@@ -41,9 +42,10 @@ MAY_SEE = {
     "ops": GRAPH,
     "nn": GRAPH | {"nn.h"},
     "optim": GRAPH | {"optim.h", "nn.h"},
-    "amp": GRAPH,
+    "amp": GRAPH | {"amp.h", "optim.h"},
     "data": GRAPH | {"data.h"},
     "io": GRAPH | {"nn.h"},
+    "train": GRAPH | {"amp.h", "data.h", "nn.h", "optim.h", "train.h"},
     "cpu": GRAPH,
     "cuda": GRAPH,
 }
@@ -59,6 +61,8 @@ HEADER_MAY_SEE = {
     "autograd.h": {"base.h", "status.h"},
     "nn.h": {"base.h", "status.h", "autograd.h", "ops.h"},
     "optim.h": {"base.h", "status.h"},
+    "amp.h": {"base.h", "status.h"},
+    "train.h": {"base.h", "status.h", "data.h"},
     "data.h": {"base.h", "status.h"},
 }
 

@@ -7,7 +7,7 @@ import sys
 
 FUNCTION_LINES, FILE_LINES = 100, 800
 
-LIBRARY = ["core", "autograd", "ops", "cpu", "nn", "optim", "amp", "data", "io"]
+LIBRARY = ["core", "autograd", "ops", "cpu", "nn", "optim", "amp", "data", "io", "train"]
 OTHERS = ["include", "examples", "tests", "bench", "tools"]
 
 MEMORY = ["malloc", "calloc", "realloc", "free", "strdup", "strndup", "posix_memalign", "aligned_alloc"]

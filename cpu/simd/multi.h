@@ -14,6 +14,7 @@ typedef struct lg_multi_table {
     lg_update_fn sgd_plain, sgd_momentum, adam;
     void (*scale)(int64_t n, void *x, double factor);               /* in f64 */
     void (*clamp)(int64_t n, void *x, double limit);                /* NaN stays */
+    bool (*unscale)(int64_t n, void *x, double factor);             /* in x's type; false if something is not finite */
     double (*sum_squares)(int64_t n, const void *x, double factor); /* of factor x, in f64 */
     double (*max_abs)(int64_t n, const void *x);                    /* NaN is passed over */
 } lg_multi_table;

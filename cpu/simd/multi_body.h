@@ -43,6 +43,31 @@ static void LG_RULE(scale)(int64_t n, void *x, double factor)
     for (int64_t i = 0; i < n; ++i) p[i] = (real)(p[i] * factor);
 }
 
+/* Anything times zero is zero, or NaN if it is not finite: so the sum says whether all are, and the loop
+ * vectorises. */
+static bool LG_RULE(unscale)(int64_t n, void *x, double factor)
+{
+    enum { WAYS = 16 };
+    real *restrict p = x;
+    const real by = (real)factor;
+    real zeros[WAYS] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + WAYS <= n; i += WAYS) {
+        for (int k = 0; k < WAYS; ++k) {
+            const real before = p[i + k], after = before * by;
+            zeros[k] += before * 0 + after * 0;
+            p[i + k] = after;
+        }
+    }
+    for (; i < n; ++i) {
+        const real before = p[i], after = before * by;
+        sum += before * 0 + after * 0;
+        p[i] = after;
+    }
+    for (int k = 0; k < WAYS; ++k) sum += zeros[k];
+    return sum == 0;
+}
+
 static void LG_RULE(clamp)(int64_t n, void *x, double limit)
 {
     real *restrict p = x;
@@ -90,6 +115,7 @@ const lg_multi_table LG_ISA_NAME(LG_RULE(lg_multi)) = {
     .adam = LG_RULE(adam),
     .scale = LG_RULE(scale),
     .clamp = LG_RULE(clamp),
+    .unscale = LG_RULE(unscale),
     .sum_squares = LG_RULE(sum_squares),
     .max_abs = LG_RULE(max_abs),
 };

@@ -45,6 +45,8 @@ typedef struct luge_tensor luge_tensor;       /**< A strided view of a storage; 
 typedef struct luge_module luge_module;       /**< A layer or a net of layers: parameters and a forward function. */
 typedef struct luge_optim luge_optim;         /**< An optimizer and its state. */
 typedef struct luge_sched luge_sched;         /**< A learning rate schedule. */
+typedef struct luge_scaler luge_scaler;       /**< A dynamic scale of losses. */
+typedef struct luge_accum luge_accum;         /**< A window of gradient accumulation. */
 typedef struct luge_dataset luge_dataset;     /**< Samples by index. */
 typedef struct luge_transform luge_transform; /**< What is done to a sample on its way into a batch. */
 typedef struct luge_loader luge_loader;       /**< Batches of a dataset. */

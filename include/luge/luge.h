@@ -3,6 +3,7 @@
 #ifndef LUGE_LUGE_H
 #define LUGE_LUGE_H
 
+#include <luge/amp.h>
 #include <luge/autograd.h>
 #include <luge/base.h>
 #include <luge/data.h>
@@ -13,5 +14,6 @@
 #include <luge/scope.h>
 #include <luge/status.h>
 #include <luge/tensor.h>
+#include <luge/train.h>
 
 #endif

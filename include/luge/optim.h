@@ -42,7 +42,7 @@ LUGE_API luge_status luge_optim_step(luge_optim *optim);
 LUGE_API luge_status luge_optim_zero_grad(luge_optim *optim);
 /** Steps taken, by the parameter that has taken most; 0 for NULL. Waits for a device. */
 LUGE_API int64_t luge_optim_steps(const luge_optim *optim);
-/** The largest present learning rate among the parameters; NaN for NULL. */
+/** The largest present learning rate among the parameters; NaN for NULL. Waits for a device. */
 LUGE_API double luge_optim_lr(const luge_optim *optim);
 /** Destroys the optimizer; NULL is fine. The parameters stay. */
 LUGE_API void luge_optim_destroy(luge_optim *optim);
@@ -99,8 +99,8 @@ LUGE_API luge_sched *luge_cosine_lr_create(luge_optim *optim, int64_t steps, con
 LUGE_API luge_sched *luge_warmup_lr_create(luge_optim *optim, int64_t warmup);
 /** One cycle up to the base rate and down again, by cosines. PyTorch: OneCycleLR. */
 LUGE_API luge_sched *luge_one_cycle_lr_create(luge_optim *optim, int64_t steps, const luge_one_cycle_options *options);
-/** Moves on by one step; stands still if the optimizer's last step was skipped, where the host knows that
- *  without waiting: not for a GPU. A schedule holds its optimizer: the two may be destroyed in any order, and after
+/** Moves on by one step; stands still if the optimizer's last step changed nothing, which a device finds by
+ *  itself. A schedule holds its optimizer: the two may be destroyed in any order, and after
  *  luge_optim_destroy this still works, though it changes no rate that anybody trains with. */
 LUGE_API luge_status luge_sched_step(luge_sched *sched);
 /** The factor at step `step` (>= 0), for plots and tests; NaN for NULL. */
