@@ -136,6 +136,48 @@ static void nobody_waits_in_a_step(void **state)
     }
 }
 
+/* With everything on: f16, a scaler that meets overflows, windows, clipping, a schedule, convolutions. */
+static void nobody_waits_with_mixed_precision(void **state)
+{
+    (void)state;
+    luge_seed(6);
+    luge_module *net = luge_nn_sequential(luge_nn_conv2d(1, 4, 3, NULL), luge_nn_batch_norm2d(4, NULL), luge_nn_relu(), luge_nn_max_pool2d(2, NULL),
+                                          luge_nn_flatten(), luge_nn_dropout(0.1), luge_nn_linear(36, CLASSES, NULL));
+    luge_optim *optim = luge_adamw_create(net, 1e-2, 1e-2, NULL);
+    luge_sched *sched = luge_cosine_lr_create(optim, 100, &(luge_cosine_options){.warmup = 4});
+    luge_scaler *scaler = luge_scaler_create(&(luge_scaler_options){.init_scale = 0x1p26, .growth_interval = 2}); /* overflows */
+    luge_accum *accum = luge_accum_create(optim, 2, &(luge_accum_options){.scaler = scaler, .sched = sched, .clip_norm = 1, .clip_value = 0.1});
+    luge_tensor *x = luge_randn(LUGE_SHAPE(4, 1, 8, 8), NULL), *labels = luge_randint(0, CLASSES, LUGE_SHAPE(4));
+    luge_device_counts before = counts();
+    luge_op_counts ops = luge_op_count();
+    for (int i = 0; i < 60; ++i) {
+        if (i == 20) {
+            before = counts();
+            ops = luge_op_count();
+        }
+        LUGE_SCOPE("micro");
+        LUGE_AUTOCAST(LUGE_F16);
+        assert_int_equal(luge_accum_backward(accum, luge_cross_entropy(luge_forward(net, x), labels, NULL), 4), LUGE_OK);
+    }
+    const luge_device_counts after = counts();
+    assert_int_equal(after.waits, before.waits);
+    assert_int_equal(after.device_allocations, before.device_allocations);
+    assert_int_equal(after.pinned_allocations, before.pinned_allocations);
+    assert_int_equal(after.bytes_to_host, before.bytes_to_host);
+    assert_int_equal(after.bytes_to_device, before.bytes_to_device);
+    assert_int_equal(luge_op_count().references, ops.references);
+    /* Some of the 30 steps overflowed, as the device knows. */
+    const int64_t taken = luge_optim_steps(optim);
+    assert_in_range(taken, 15, 29);
+    assert_near(luge_optim_lr(optim), 1e-2 * luge_sched_factor(sched, taken), 1e-17);
+    assert_true(luge_scaler_value(scaler) < 0x1p26);
+    luge_accum_destroy(accum);
+    luge_scaler_destroy(scaler);
+    luge_sched_destroy(sched);
+    luge_optim_destroy(optim);
+    luge_module_destroy(net);
+}
+
 /* An MLP with two hidden layers: 20 launches, those of libraries among them, are what a step may take. */
 static void a_step_of_an_mlp_is_few_launches(void **state)
 {
@@ -367,7 +409,7 @@ int main(void)
     if (on_cpu()) return 77;
     const struct CMUnitTest tests[] = {
         OP_TEST(a_step_of_an_mlp_is_few_launches),
-        OP_TEST(nobody_waits_in_a_step),     OP_TEST(wrong_data_is_told_when_somebody_waits),
+        OP_TEST(nobody_waits_with_mixed_precision), OP_TEST(nobody_waits_in_a_step),     OP_TEST(wrong_data_is_told_when_somebody_waits),
         OP_TEST(copies_without_waiting),     OP_TEST(gradients_cross_devices),
         OP_TEST(numbers_of_the_host),        OP_TEST(a_full_device_is_an_error),
         OP_TEST(a_copy_that_fails_is_an_error), OP_TEST(forked_children_cannot_use_it),
