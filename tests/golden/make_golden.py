@@ -264,7 +264,7 @@ def hashed(shape, seed, scale):
     return ((z >> 8).double() / 2**24 * 2 - 1).mul(scale).reshape(shape)
 
 
-def models():
+def models(seed=0):
     nn = torch.nn
     mlp = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 24), nn.Tanh(), nn.Linear(24, 5))
     lenet = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
@@ -275,28 +275,30 @@ def models():
 
     transformer = nn.Sequential(nn.Embedding(11, 16), layer(), layer(), nn.Flatten(), nn.Linear(6 * 16, 5))
     batch = 8
-    tokens = (hashed((batch, 6), 77, 1.0).abs() * 11).long().clamp(max=10)
-    target = (hashed((batch,), 78, 1.0).abs() * 5).long().clamp(max=4)
+    tokens = (hashed((batch, 6), 77 + seed, 1.0).abs() * 11).long().clamp(max=10)
+    target = (hashed((batch,), 78 + seed, 1.0).abs() * 5).long().clamp(max=4)
     return {
-        "mlp": (mlp, hashed((batch, 20), 75, 1.0), target),
-        "lenet": (lenet, hashed((batch, 1, 12, 12), 76, 1.0), target),
+        "mlp": (mlp, hashed((batch, 20), 75 + seed, 1.0), target),
+        "lenet": (lenet, hashed((batch, 1, 12, 12), 76 + seed, 1.0), target),
         "transformer": (transformer, tokens, target),
     }
 
 
-def train(model, x, y, dtype):
+def train(model, x, y, dtype, seed=0, steps=10, low=None, lr=0.1):
+    """`low`: autocast to that dtype."""
     model = model.to(dtype)
     for i, p in enumerate(model.parameters()):
         norm_weight = p.dim() == 1 and float(p.detach().min()) == 1.0 == float(p.detach().max())
         with torch.no_grad():
             fan = p.shape[-1] if p.dim() == 2 else p[0].numel() if p.dim() > 2 else 16
-            p.copy_(hashed(p.shape, i + 1, fan**-0.5).to(torch.float32).to(dtype) + (1 if norm_weight else 0))
+            p.copy_(hashed(p.shape, i + 1 + seed, fan**-0.5).to(torch.float32).to(dtype) + (1 if norm_weight else 0))
     x = x.to(torch.float32).to(dtype) if x.is_floating_point() else x
-    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    opt = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     losses = []
-    for _ in range(10):
+    for _ in range(steps):
         opt.zero_grad()
-        loss = F.cross_entropy(model(x), y)
+        with torch.autocast("cpu", low or torch.bfloat16, enabled=low is not None):
+            loss = F.cross_entropy(model(x), y)
         loss.backward()
         opt.step()
         losses.append(loss.detach().double())
