@@ -15,8 +15,8 @@
 #include "report.h"
 
 typedef struct settings {
-    const char *model, *data, *out, *classes, *device;
-    int epochs, batch, threads;
+    const char *model, *data, *out, *classes, *device, *amp;
+    int epochs, batch, window, threads;
     double lr;
     uint64_t seed;
 } settings;
@@ -25,6 +25,9 @@ typedef struct trainer {
     luge_module *net;
     luge_optim *opt;
     luge_sched *sched;
+    luge_dtype low;                      /* autocast's; LUGE_F32: off */
+    luge_scaler *scaler;                 /* NULL: none */
+    luge_accum *accum;
     luge_loader *train, *test;
     luge_meter *loss, *accuracy;         /* of the last WINDOW steps */
     progress_bar bar;
@@ -80,16 +83,15 @@ static void train_epoch(trainer *t)
     luge_batch b;
     while (luge_loader_next(t->train, &b)) {
         LUGE_SCOPE("step");
+        LUGE_AUTOCAST(t->low);
         luge_tensor *logits = luge_forward(t->net, b.input);                 /* [N, CLASSES] */
         luge_tensor *loss = luge_cross_entropy(logits, b.target, NULL);
-        luge_optim_zero_grad(t->opt);
-        luge_backward(loss);
-        luge_optim_step(t->opt);
-        luge_sched_step(t->sched);
+        luge_accum_backward(t->accum, loss, b.size);                         /* and, at a window's end, the step */
         luge_meter_add(t->loss, loss, b.size);
         luge_meter_add(t->accuracy, luge_accuracy(logits, b.target), b.size);
         if ((b.index + 1) % WINDOW == 0) note(t, epoch + (double)(b.index + 1) / batches);
     }
+    luge_accum_flush(t->accum);                                              /* a short last window */
 }
 
 /* Itself, where there is no GPU. */
@@ -101,6 +103,7 @@ static luge_tensor *on_host(luge_tensor *t)
 static void evaluate(trainer *t)
 {
     LUGE_EVAL(t->net);
+    LUGE_AUTOCAST(t->low);
     memset(&t->results, 0, sizeof t->results);
     luge_batch b;
     while (luge_loader_next(t->test, &b)) {
@@ -125,11 +128,22 @@ static void choose_device(const char *name)
     else printf("on the CPU, %d threads; no GPU: %s\n", luge_num_threads(), luge_device_why_not(luge_device_cuda(0)));
 }
 
+/* f16 needs its losses scaled; bf16 has the range of f32. */
+static void choose_precision(trainer *t, const char *amp)
+{
+    t->low = LUGE_F32;
+    if (strcmp(amp, "bf16") == 0) t->low = LUGE_BF16;
+    else if (strcmp(amp, "f16") == 0) t->low = LUGE_F16;
+    else if (strcmp(amp, "off") != 0) luge_fail(LUGE_ERR_ARGUMENT, "--amp %s: off, bf16 or f16", amp);
+    if (t->low == LUGE_F16) t->scaler = luge_scaler_create(NULL);
+}
+
 static void open_trainer(trainer *t, const settings *s)
 {
     luge_seed(s->seed);
     if (s->threads != 0) luge_set_num_threads(s->threads);
     choose_device(s->device);
+    choose_precision(t, s->amp);
     t->net = make_net(s->model);
     t->opt = luge_adam_create(t->net, s->lr, NULL);
     t->loss = luge_meter_create();
@@ -144,7 +158,8 @@ static void open_trainer(trainer *t, const settings *s)
     t->test = luge_loader_create(test, 250, NULL);
     t->train = luge_loader_create(train, s->batch,
         &(luge_loader_options){.shuffle = true, .progress = progress_show, .user = &t->bar});
-    t->sched = luge_one_cycle_lr_create(t->opt, s->epochs * luge_loader_batches(t->train, 1), NULL);
+    t->sched = luge_one_cycle_lr_create(t->opt, s->epochs * luge_loader_batches(t->train, s->window), NULL);
+    t->accum = luge_accum_create(t->opt, s->window, &(luge_accum_options){.scaler = t->scaler, .sched = t->sched});
 }
 
 static void close_trainer(trainer *t)
@@ -156,6 +171,8 @@ static void close_trainer(trainer *t)
     luge_loader_destroy(t->test);
     luge_meter_destroy(t->loss);
     luge_meter_destroy(t->accuracy);
+    luge_accum_destroy(t->accum);
+    luge_scaler_destroy(t->scaler);
     luge_sched_destroy(t->sched);
     luge_optim_destroy(t->opt);
     luge_module_destroy(t->net);
@@ -220,6 +237,8 @@ static const char usage[] =
     "  --classes FILE      names of the ten classes, one a line\n"
     "  --epochs N          passes over the training set (2)\n"
     "  --batch N           pictures in a step (64)\n"
+    "  --window N          batches whose gradients make one step (1)\n"
+    "  --amp TYPE          off, or compute in bf16 or f16 where that is safe (off)\n"
     "  --lr RATE           highest learning rate of the one-cycle schedule (0.002)\n"
     "  --device DEVICE     auto (a GPU if there is one), cpu, cuda or cuda:N (auto)\n"
     "  --seed N            of weights, order and dropout (1)\n"
@@ -238,10 +257,10 @@ static double number(const char *option, const char *text, double low, double hi
 /* False: help was asked for, or the command line is wrong (then an error stands). */
 static bool parse(int argc, char **argv, settings *s)
 {
-    enum { MODEL, DATA, CLASSES_FILE, EPOCHS, BATCH, RATE, DEVICE, SEED, THREADS, OUT, HELP };
+    enum { MODEL, DATA, CLASSES_FILE, EPOCHS, BATCH, STEP_WINDOW, AMP, RATE, DEVICE, SEED, THREADS, OUT, HELP };
     static const struct option options[] = {
         {"model", 1, 0, MODEL}, {"data", 1, 0, DATA}, {"classes", 1, 0, CLASSES_FILE}, {"epochs", 1, 0, EPOCHS},
-        {"batch", 1, 0, BATCH}, {"lr", 1, 0, RATE}, {"device", 1, 0, DEVICE}, {"seed", 1, 0, SEED},
+        {"batch", 1, 0, BATCH}, {"window", 1, 0, STEP_WINDOW}, {"amp", 1, 0, AMP}, {"lr", 1, 0, RATE}, {"device", 1, 0, DEVICE}, {"seed", 1, 0, SEED},
         {"threads", 1, 0, THREADS}, {"out", 1, 0, OUT}, {"help", 0, 0, HELP}, {0, 0, 0, 0},
     };
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -251,6 +270,8 @@ static bool parse(int argc, char **argv, settings *s)
         case CLASSES_FILE: s->classes = optarg; break;
         case EPOCHS: s->epochs = (int)number("epochs", optarg, 1, 1e6); break;
         case BATCH: s->batch = (int)number("batch", optarg, 1, 1e6); break;
+        case STEP_WINDOW: s->window = (int)number("window", optarg, 1, 1e6); break;
+        case AMP: s->amp = optarg; break;
         case RATE: s->lr = number("lr", optarg, 0, 1e3); break;
         case DEVICE: s->device = optarg; break;
         case SEED: s->seed = (uint64_t)number("seed", optarg, 0, 0x1p53); break;
@@ -267,7 +288,7 @@ static bool parse(int argc, char **argv, settings *s)
 int main(int argc, char **argv)
 {
     settings s = {.model = "lenet", .data = "/usr/share/datasets/fashion-mnist", .epochs = 2, .batch = 64,
-                  .lr = 2e-3, .device = "auto", .seed = 1};
+                  .window = 1, .lr = 2e-3, .device = "auto", .amp = "off", .seed = 1};
     static trainer t; /* its pictures are large */
     luge_set_log(show_warning, NULL);
     setvbuf(stdout, NULL, _IOLBF, 0);
