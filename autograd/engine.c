@@ -209,7 +209,7 @@ static luge_status deliver(lg_backward *b, const lg_node *n, int i, luge_tensor 
 static luge_status reconnect(const lg_node *n, luge_tensor **saved)
 {
     for (int i = 0; i < n->n_in + n->n_out; ++i) {
-        luge_tensor *t = saved[i] = n->saved[i];
+        luge_tensor *t = saved[i];
         const bool is_output = i >= n->n_in;
         lg_node *maker = is_output ? (lg_node *)n : n->edge[i].node;
         if (t == NULL || maker == NULL || !lg_is_float(t->dtype)) continue;
@@ -229,8 +229,9 @@ static luge_status call_backward(lg_backward *b, lg_node *n, luge_tensor **grad_
         return lg_fail(LUGE_ERR_UNSUPPORTED, "%s: %s", op->name,
                        b->create_graph ? "its gradient cannot be differentiated" : "it has no gradient");
     luge_status status = lg_node_check_saved(n);
-    luge_tensor **saved = n->saved;
-    if (status == LUGE_OK && b->create_graph) status = reconnect(n, saved = b->tensors + b->most);
+    luge_tensor **saved = b->tensors + b->most;
+    for (int i = 0; i < n->n_in + n->n_out; ++i) saved[i] = n->saved[i].tensor;
+    if (status == LUGE_OK && b->create_graph) status = reconnect(n, saved);
     if (status != LUGE_OK) return status;
 
     for (int i = 0; i < n->n_in; ++i) b->needs[i] = leads_on(b, &n->edge[i]);

@@ -2,6 +2,7 @@
 #include "autograd/node.h"
 #include "autograd/anomaly.h"
 #include "autograd/hooks.h"
+#include "autograd/region.h"
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
@@ -41,9 +42,9 @@ static lg_node *create_node(const lg_call *call)
 {
     const size_t n_in = (size_t)call->n_in, n_all = n_in + (size_t)call->n_out;
     const size_t edges = padded(n_in * sizeof(lg_edge)), shapes = padded(n_in * sizeof(luge_shape)),
-                 dtypes = padded(n_in * sizeof(luge_dtype)), saved = padded(n_all * sizeof(luge_tensor *)),
-                 stamps = padded(n_all * sizeof(lg_stamp)), head = padded(sizeof(lg_node));
-    char *at = lg_alloc(head + edges + shapes + dtypes + saved + stamps + call->attrs_size);
+                 dtypes = padded(n_in * sizeof(luge_dtype)), saved = padded(n_all * sizeof(lg_saved)),
+                 head = padded(sizeof(lg_node));
+    char *at = lg_alloc(head + edges + shapes + dtypes + saved + call->attrs_size);
     if (at == NULL) return NULL;
 
     lg_node *n = (lg_node *)(void *)at;
@@ -56,11 +57,9 @@ static lg_node *create_node(const lg_call *call)
     at += shapes;
     n->in_dtype = (luge_dtype *)(void *)at;
     at += dtypes;
-    n->saved = (luge_tensor **)(void *)at;
+    n->saved = (lg_saved *)(void *)at;
     memset(n->saved, 0, saved);
     at += saved;
-    n->stamp = (lg_stamp *)(void *)at;
-    at += stamps;
     if (call->attrs_size > 0) memcpy(at, call->attrs, call->attrs_size);
     n->attrs = at;
     /* A custom op lies at the start of its attributes, and so in the node that uses it. */
@@ -95,17 +94,50 @@ static void fill_edges(lg_node *n, const lg_call *call)
     last_sequence = ++n->sequence;
 }
 
-/* Leaves that require gradients are kept themselves, as they cannot come to refer to this node: ops
- * in place are refused on them. Anything else might, so an alias is kept. */
+bool lg_saved_make(lg_saved *s, luge_tensor *t, bool is_leaf)
+{
+    s->tensor = is_leaf ? luge_retain(t) : lg_tensor_alias(t);
+    s->alias = !is_leaf;
+    if (s->tensor == NULL || is_leaf) return s->tensor != NULL;
+    atomic_fetch_add_explicit(&t->storage->saved_handles, 1, memory_order_relaxed);
+    return true;
+}
+
+void lg_saved_stamp(lg_saved *s)
+{
+    s->storage = s->tensor->storage->id;
+    s->version = lg_version(s->tensor);
+}
+
+bool lg_saved_is_same(const lg_saved *s)
+{
+    return s->version == lg_version(s->tensor) && s->storage == s->tensor->storage->id;
+}
+
+void lg_saved_share(lg_saved *to, const lg_saved *from)
+{
+    *to = *from;
+    to->absent = false;
+    to->again = true;
+    if (to->tensor == NULL) return;
+    luge_retain(to->tensor);
+    if (to->alias) atomic_fetch_add_explicit(&to->tensor->storage->saved_handles, 1, memory_order_relaxed);
+}
+
+void lg_saved_drop(lg_saved *s)
+{
+    luge_tensor *t = s->tensor;
+    if (t == NULL) return;
+    s->tensor = NULL;
+    if (s->alias) atomic_fetch_sub_explicit(&t->storage->saved_handles, 1, memory_order_relaxed);
+    luge_release(t);
+}
+
 static bool save(lg_node *n, int at, luge_tensor *t, bool is_output)
 {
     const bool is_leaf = t->requires_grad && t->node == NULL && !is_output;
-    n->saved[at] = is_leaf ? luge_retain(t) : lg_tensor_alias(t);
-    if (n->saved[at] == NULL) return false;
-    n->stamp[at].alias = !is_leaf;
-    if (is_leaf) return true;
-    atomic_fetch_add_explicit(&t->storage->saved_handles, 1, memory_order_relaxed);
-    return true;
+    n->saved[at].absent = !is_leaf && n->region != NULL && lg_region_drops(n->region, t);
+    return n->saved[at].absent || lg_saved_make(&n->saved[at], t, is_leaf);
 }
 
 lg_node *lg_record_prepare(const lg_call *call, luge_tensor *before)
@@ -115,6 +147,7 @@ lg_node *lg_record_prepare(const lg_call *call, luge_tensor *before)
     lg_node *n = create_node(call);
     if (n == NULL) return NULL;
     fill_edges(n, call);
+    if (lg_region_join(n) != LUGE_OK) goto fail;
     for (int i = 0; i < n->n_in && reads != 0; ++i) {
         luge_tensor *t = i == 0 && before != NULL ? before : call->in[i];
         if (t == NULL || !(reads & LG_IN(any_count ? 0 : i))) continue;
@@ -145,11 +178,9 @@ void lg_node_attach(luge_tensor *t, lg_node *n, int output)
 
 void lg_record_commit(lg_node *n, const lg_call *call)
 {
-    for (int i = 0; i < n->n_in + n->n_out; ++i) {
-        if (n->saved[i] == NULL) continue;
-        n->stamp[i].storage = n->saved[i]->storage->id;
-        n->stamp[i].version = lg_version(n->saved[i]);
-    }
+    for (int i = 0; i < n->n_in + n->n_out; ++i)
+        if (n->saved[i].tensor != NULL) lg_saved_stamp(&n->saved[i]);
+    if (n->region != NULL) lg_region_hand_over(n);
     int floats = 0;
     for (int k = 0; k < n->n_out; ++k) {
         if (!lg_is_float(call->out[k]->dtype)) continue;
@@ -182,11 +213,12 @@ luge_status lg_check_in_place(const lg_call *call, bool records)
     return LUGE_OK;
 }
 
-luge_status lg_node_check_saved(const lg_node *n)
+luge_status lg_node_check_saved(lg_node *n)
 {
+    if (n->region != NULL && lg_region_fill(n) != LUGE_OK) return lg_error();
     for (int i = 0; i < n->n_in + n->n_out; ++i) {
-        const luge_tensor *t = n->saved[i];
-        if (t == NULL || (n->stamp[i].version == lg_version(t) && n->stamp[i].storage == t->storage->id)) continue;
+        const luge_tensor *t = n->saved[i].tensor;
+        if (t == NULL || lg_saved_is_same(&n->saved[i])) continue;
         char shape[LG_SHAPE_TEXT], where[LG_SITE_TEXT];
         const bool is_output = i >= n->n_in;
         return lg_fail(LUGE_ERR_GRAPH,
@@ -194,7 +226,7 @@ luge_status lg_node_check_saved(const lg_node *n)
                        "saved at %u)%s",
                        n->op->name, is_output ? "output" : "input", is_output ? i - n->n_in : i,
                        lg_shape_text(shape, &t->shape), luge_dtype_name(t->dtype), (unsigned)lg_version(t),
-                       (unsigned)n->stamp[i].version, lg_site_text(where, n->site));
+                       (unsigned)n->saved[i].version, lg_site_text(where, n->site));
     }
     return LUGE_OK;
 }
@@ -203,13 +235,8 @@ luge_status lg_node_check_saved(const lg_node *n)
 
 void lg_node_drop_saved(lg_node *n)
 {
-    for (int i = 0; i < n->n_in + n->n_out; ++i) {
-        luge_tensor *t = n->saved[i];
-        if (t == NULL) continue;
-        n->saved[i] = NULL;
-        if (n->stamp[i].alias) atomic_fetch_sub_explicit(&t->storage->saved_handles, 1, memory_order_relaxed);
-        luge_release(t);
-    }
+    if (n->region != NULL) lg_region_leave(n);
+    for (int i = 0; i < n->n_in + n->n_out; ++i) lg_saved_drop(&n->saved[i]);
     n->freed = true;
 }
 

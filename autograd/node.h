@@ -13,12 +13,17 @@ typedef struct lg_edge {
     int output;
 } lg_edge;
 
-/* What a saved tensor held when it was saved. */
-typedef struct lg_stamp {
+/* A saved tensor, and what it held when it was saved. */
+typedef struct lg_saved {
+    luge_tensor *tensor;           /* a reference; NULL: not read, or absent */
     uint64_t storage;
     uint32_t version;
     bool alias;                    /* counted in the storage's saved_handles */
-} lg_stamp;
+    bool absent;                   /* the node's region makes it again when it is needed */
+    bool again;                    /* it has */
+} lg_saved;
+
+typedef struct lg_region lg_region; /* autograd/region.h */
 
 /* One block of memory: the arrays and the attributes lie behind the struct. */
 struct lg_node {
@@ -32,8 +37,9 @@ struct lg_node {
     lg_edge *edge;                 /* [n_in] */
     luge_shape *in_shape;          /* [n_in] */
     luge_dtype *in_dtype;          /* [n_in] */
-    luge_tensor **saved;           /* [n_in + n_out]: inputs, then outputs; NULL where not read */
-    lg_stamp *stamp;               /* [n_in + n_out] */
+    lg_saved *saved;               /* [n_in + n_out]: inputs, then outputs */
+    lg_region *region;             /* that this was recorded in; a reference */
+    int64_t place;                 /* there */
     /* The rest is the engine's, while it runs. */
     _Atomic(void *) run;           /* the backward that holds this node */
     luge_tensor *grad[LG_MAX_OUT]; /* collected so far for each output */
@@ -65,9 +71,22 @@ luge_status lg_check_in_place(const lg_call *call, bool records);
 
 /* Makes t the output of a node. */
 void lg_node_attach(luge_tensor *t, lg_node *n, int output);
-/* Fails with LUGE_ERR_GRAPH if a saved tensor was changed since. */
-luge_status lg_node_check_saved(const lg_node *n);
+/* Makes what is absent; fails with LUGE_ERR_GRAPH if a saved tensor was changed since. */
+luge_status lg_node_check_saved(lg_node *n);
 void lg_node_drop_saved(lg_node *n);
+
+/* ---- saved tensors */
+
+/* Keeps a leaf that requires a gradient itself, as it cannot come to refer to whoever keeps it: ops in place
+ * are refused on it. Anything else might, so an alias is kept. False with the error set. */
+bool lg_saved_make(lg_saved *s, luge_tensor *t, bool is_leaf);
+/* Notes what it holds now. */
+void lg_saved_stamp(lg_saved *s);
+/* Whether it still holds that. */
+bool lg_saved_is_same(const lg_saved *s);
+/* Gives `to`, which is absent, what `from` has. Cannot fail. */
+void lg_saved_share(lg_saved *to, const lg_saved *from);
+void lg_saved_drop(lg_saved *s);
 
 lg_node *lg_node_retain(lg_node *n);
 /* Iterative: frees a chain of a million nodes on a small stack. */

@@ -15,6 +15,8 @@ typedef struct lg_modes {
     bool anomaly;
     luge_dtype low;       /* autocast's dtype; LUGE_F32: off */
     struct lg_undo *undo; /* an attempt that may be taken back (core/undo.h); NULL: none */
+    struct lg_region *region; /* what nodes are recorded into (autograd/region.h); NULL: nothing */
+    uint64_t again_from;  /* a region runs again: storages before this one were there; 0: none does */
 } lg_modes;
 
 typedef struct lg_frame {

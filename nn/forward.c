@@ -1,5 +1,6 @@
 /* Running modules. This is the only place that calls a class's forward: in a scope named after the
  * module, with its inputs cast as the class asks, and with what it returned looked at. */
+#include "autograd/region.h"
 #include "core/alloc.h"
 #include "core/thread.h"
 #include "nn/module.h"
@@ -102,12 +103,46 @@ static luge_status check_outputs(luge_tensor *const *outputs, int count)
     return lg_error();
 }
 
+/* ---- activation checkpointing */
+
+/* Recomputed as one, if a graph is recorded at all. A class with several outputs runs as always. */
+static bool is_region(const luge_module *m, int count)
+{
+    const luge_module *parent = m->parent;
+    if (count != 1 || lg_self()->modes.no_grad) return false;
+    return m->recompute || (parent != NULL && parent->recompute_every > 0 && (m->index + 1) % parent->recompute_every == 0);
+}
+
+static luge_tensor *run_region(luge_list inputs, void *user)
+{
+    luge_tensor *output = NULL;
+    call_with_casts(user, inputs, &output, 1);
+    if (output == NULL && lg_ok()) check_outputs(&output, 1);
+    return output;
+}
+
+static void release_module(void *user)
+{
+    lg_module_release(user);
+}
+
+static void call_in_region(luge_module *m, luge_list inputs, luge_tensor **output)
+{
+    atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+    *output = lg_region_run(run_region, inputs, m, release_module, m->type->name);
+}
+
 /* Outputs belong to the caller's scope; all NULL on error. */
 static luge_status run(luge_module *m, luge_list inputs, luge_tensor **outputs, int count)
 {
     luge_scope scope = luge_scope_enter(m->name != NULL ? m->name : m->type->name);
     const double flops = lg_self()->flops;
-    if (lg_ok() && check_inputs(m, inputs)) call_with_casts(m, inputs, outputs, count);
+    if (lg_ok() && check_inputs(m, inputs)) {
+        if (is_region(m, count))
+            call_in_region(m, inputs, outputs);
+        else
+            call_with_casts(m, inputs, outputs, count);
+    }
     luge_status status = check_outputs(outputs, count);
     if (status == LUGE_OK && observer.fn != NULL) {
         observer.fn(m, outputs[0], lg_self()->flops - flops, observer.user);

@@ -31,6 +31,9 @@ struct luge_module {
     bool building;
     bool built; /* build has run, so destroy must */
     bool training;
+    int recompute_every;       /* each so manyth child is a region of activation checkpointing; 0: none */
+    bool recompute_segments;   /* a Sequential's children are, in about sqrt(n) segments */
+    bool recompute;            /* this is, by a pattern given to a module above */
     lg_slots params, buffers;
     luge_module **child; /* owned */
     int n_children, room_children;

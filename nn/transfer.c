@@ -239,6 +239,9 @@ static void copy_flags(luge_module *copy, const luge_module *source)
     luge_module *from = (luge_module *)source;
     for (luge_module *to = copy; to != NULL; to = lg_module_next(copy, to)) {
         to->training = from->training;
+        to->recompute_every = from->recompute_every;
+        to->recompute_segments = from->recompute_segments;
+        to->recompute = from->recompute;
         for (int i = 0; i < to->params.count; ++i) {
             lg_set_requires_grad(to->params.slot[i].tensor, from->params.slot[i].tensor->requires_grad);
         }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include "autograd/anomaly.h"
 #include "autograd/node.h"
+#include "autograd/region.h"
 #include "core/alloc.h"
 #include "core/services.h"
 #include "core/thread.h"
@@ -384,6 +385,13 @@ static luge_status compute(lg_call *call, bool records)
     return status;
 }
 
+/* A region that runs again has written into running statistics before: they are as if absent. */
+static void leave_outside_alone(const lg_call *call, luge_tensor **in)
+{
+    for (int i = 0; i < call->n_in && call->op->mutates >> i != 0; ++i)
+        if ((call->op->mutates >> i & 1u) && in[i] != NULL && lg_region_is_outside(in[i])) in[i] = NULL;
+}
+
 /* The whole path. call has op, attrs, n_in, n_out, in_place and site; `in` has room for n_in. On
  * success call->out owns its tensors (in place: the caller does), on failure all are NULL. */
 static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor **in)
@@ -401,6 +409,7 @@ static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor
         status = autocast(call, given, in, self->modes.low);
     if (status == LUGE_OK && (op->flags & (LG_PROMOTE | LG_PROMOTE_FLOAT))) status = promote(call, given, in);
 
+    if (self->modes.again_from != 0) leave_outside_alone(call, in);
     const bool records = lg_wants_graph(call->n_in, in) && (!(op->flags & LG_NO_GRAD) || call->in_place);
     if (status == LUGE_OK && call->in_place) {
         status = lg_check_in_place(call, records);
@@ -478,6 +487,9 @@ static luge_tensor *write_rounded(const lg_op *op, int n_in, luge_tensor *const 
 
 luge_tensor *lg_call_in_place(const lg_op *op, int n_in, luge_tensor *const *in, const void *attrs, const void *site)
 {
+    luge_tensor *const t = in[0];
+    if (lg_self()->modes.again_from != 0 && t != NULL && !lg_is_none(t) && t->magic == LG_TENSOR_MAGIC && lg_region_is_outside(t))
+        return lg_ok() ? t : NULL; /* done by the first run */
     if (computes_wider(op, n_in, in)) return write_rounded(op, n_in, in, attrs, site);
     lg_call call;
     call.op = op;

@@ -289,7 +289,8 @@ static uint64_t state_of_world(void)
 /* ---- one call, with at most one argument wrong */
 
 typedef enum argument {
-    NO_ARGUMENT, TENSOR_ARGUMENT, TENSOR_OR_NONE, VALUE, POINTER, OPTIONAL, OPTIONS, STRUCT, LIST_ARGUMENT, MODULES
+    NO_ARGUMENT, TENSOR_ARGUMENT, TENSOR_OR_NONE, VALUE, POINTER, OPTIONAL, OPTIONS, STRUCT, LIST_ARGUMENT,
+    LIST_OR_NONE, MODULES
 } argument;
 typedef enum wrong {
     RIGHT, STANDING, IS_NULL, IS_NONE, FIRST_RESERVED, LAST_RESERVED, NO_ITEMS, NULL_ITEM, NONE_ITEM, NEGATIVE_COUNT,
@@ -312,6 +313,7 @@ static struct trial {
     bool status_lies;                     /* a status was returned that is not luge_error() */
 } trial;
 
+static bool is_list(argument kind) { return kind == LIST_ARGUMENT || kind == LIST_OR_NONE; }
 static bool is_odd(wrong how) { return how >= FIRST_ODD && how <= LAST_ODD; }
 
 static bool wrong_at(int i, argument kind, wrong how)
@@ -338,15 +340,15 @@ static void *with_reserved(int i, argument kind, const char *type, void *options
     return options;
 }
 
-static luge_list list(int i, luge_tensor *first, luge_tensor *second)
+static luge_list list(int i, argument kind, luge_tensor *first, luge_tensor *second)
 {
     w.list[i][0] = first;
     w.list[i][1] = second;
     luge_list made = {w.list[i], second != NULL ? 2 : 1};
-    if (wrong_at(i, LIST_ARGUMENT, NO_ITEMS)) made.items = NULL;
-    if (wrong_at(i, LIST_ARGUMENT, NULL_ITEM)) w.list[i][made.count - 1] = NULL;
-    if (wrong_at(i, LIST_ARGUMENT, NONE_ITEM)) w.list[i][made.count - 1] = LUGE_NONE;
-    if (wrong_at(i, LIST_ARGUMENT, NEGATIVE_COUNT)) made.count = -1;
+    if (wrong_at(i, kind, NO_ITEMS)) made.items = NULL;
+    if (wrong_at(i, kind, NULL_ITEM)) w.list[i][made.count - 1] = NULL;
+    if (wrong_at(i, kind, NONE_ITEM)) w.list[i][made.count - 1] = LUGE_NONE;
+    if (wrong_at(i, kind, NEGATIVE_COUNT)) made.count = -1;
     if (is_odd(trial.wrong) && trial.at == i) w.list[i][made.count - 1] = w.odd[trial.wrong - FIRST_ODD];
     return made;
 }
@@ -406,8 +408,9 @@ static double status_is_ok(luge_status status)
     with_reserved(i, kind, type, p, (size_t)((char *)(p)->reserved - (char *)(p)), sizeof((p)->reserved))
 #define CLASS(i, p) CLASS_AS(i, STRUCT, NULL, p)
 #define CLASS_OR_NULL(i, p) CLASS_AS(i, OPTIONS, "luge_allocator", p)
-#define LIST_(i, a, b, ...) list(i, a, b)
-#define LIST(i, ...) LIST_(i, __VA_ARGS__, NULL, 0)
+#define LIST_(i, kind, a, b, ...) list(i, kind, a, b)
+#define LIST(i, ...) LIST_(i, LIST_ARGUMENT, __VA_ARGS__, NULL, 0)
+#define LISTN(i, ...) LIST_(i, LIST_OR_NONE, __VA_ARGS__, NULL, 0)
 
 /* ---- the table: first each row as a function that returns what came of the call, as a number */
 
@@ -684,16 +687,16 @@ static double try_one(const struct row *r, wrong how, int at, double right, argu
 static bool can_be(argument kind, wrong how)
 {
     switch (how) {
-    case IS_NULL: return kind != NO_ARGUMENT && kind != LIST_ARGUMENT && kind != VALUE;
+    case IS_NULL: return kind != NO_ARGUMENT && !is_list(kind) && kind != VALUE;
     case BAD_VALUE: return kind == VALUE;
     case IS_NONE: return kind == TENSOR_ARGUMENT;
     case FIRST_RESERVED:
     case LAST_RESERVED: return kind == OPTIONS || kind == STRUCT;
-    case NULL_ITEM: return kind == LIST_ARGUMENT || kind == MODULES;
+    case NULL_ITEM: return is_list(kind) || kind == MODULES;
     case NO_ITEMS:
-    case NONE_ITEM:
-    case NEGATIVE_COUNT: return kind == LIST_ARGUMENT;
-    default: return is_odd(how) && (kind == TENSOR_ARGUMENT || kind == TENSOR_OR_NONE || kind == LIST_ARGUMENT);
+    case NEGATIVE_COUNT: return is_list(kind);
+    case NONE_ITEM: return kind == LIST_ARGUMENT;
+    default: return is_odd(how) && (kind == TENSOR_ARGUMENT || kind == TENSOR_OR_NONE || is_list(kind));
     }
 }
 

@@ -20,6 +20,7 @@ typedef enum window { ONE, FOUR, SHORT, UNEQUAL, WINDOWS } window;
 typedef enum clipping { NO_CLIP, CLIP_NORM, CLIP_VALUE, CLIPPINGS } clipping;
 typedef enum rule { SGD, ADAMW, RULES } rule;
 typedef enum overflow { NOWHERE, FIRST, MIDDLE, LAST, OVERFLOWS } overflow;
+typedef enum recomputed { NOTHING, EVERY, SEGMENTS, NESTED, POLICIES } recomputed;
 
 typedef struct combination {
     precision precision;
@@ -27,19 +28,21 @@ typedef struct combination {
     clipping clipping;
     rule rule;
     overflow overflow;
+    recomputed recomputed;
 } combination;
 
 static const char *const words[][4] = {{"f32", "bf16", "f16 and scaler"},
                                        {"window 1", "window 4", "3 of 4", "unequal"},
                                        {"no clipping", "clipped norm", "clipped values"},
                                        {"SGD", "AdamW"},
-                                       {"no overflow", "overflow first", "overflow in the middle", "overflow last"}};
+                                       {"no overflow", "overflow first", "overflow in the middle", "overflow last"},
+                                       {"nothing recomputed", "every child recomputed", "segments recomputed", "regions in regions"}};
 
 static const char *text_of(const combination *c)
 {
     static char text[160];
-    snprintf(text, sizeof text, "%s, %s, %s, %s, %s", words[0][c->precision], words[1][c->window], words[2][c->clipping],
-             words[3][c->rule], words[4][c->overflow]);
+    snprintf(text, sizeof text, "%s, %s, %s, %s, %s, %s", words[0][c->precision], words[1][c->window], words[2][c->clipping],
+             words[3][c->rule], words[4][c->overflow], words[5][c->recomputed]);
     return text;
 }
 
@@ -103,6 +106,9 @@ static training start(const combination *c)
     training t = {.net = make_net()};
     t.optim = c->rule == SGD ? luge_sgd_create(t.net, 0.5, &(luge_sgd_options){.momentum = 0.9})
                              : luge_adamw_create(t.net, 0.01, 0.1, &(luge_adam_options){.eps = 0.1});
+    luge_module_set_checkpointing(t.net, &(luge_checkpointing){.every = c->recomputed == EVERY || c->recomputed == NESTED,
+                                                               .sqrt = c->recomputed == SEGMENTS});
+    if (c->recomputed == NESTED) luge_module_set_checkpointing(luge_module_child(t.net, "0"), &(luge_checkpointing){.every = 1});
     luge_optim_set_weight_decay(t.optim, "@vectors", 0);
     luge_optim_set_lr(t.optim, "3.*", 0.1);
     t.input = luge_randn(LUGE_SHAPE(ITEMS, 1, SIDE, SIDE), NULL);
@@ -226,6 +232,20 @@ static void by_hand(training *t, const combination *c)
     assert_ok();
 }
 
+/* What is recomputed changes no bit. */
+static void check_recomputed(combination c, const snapshot *plain, const snapshot *buffers)
+{
+    for (c.recomputed = EVERY; c.recomputed < POLICIES; ++c.recomputed) {
+        bool skipped;
+        training t = start(&c);
+        assert_int_equal(by_window(&t, &c, &skipped), LUGE_OK);
+        const snapshot is = snapshot_of(&t), statistics = buffers_of(&t);
+        assert_alike(&is, plain, 0, &c);
+        assert_alike(&statistics, buffers, 0, &c);
+        finish(&t);
+    }
+}
+
 static void check(const combination *c)
 {
     static const double bound[] = {5e-6, 2e-2, 4e-3};
@@ -255,6 +275,7 @@ static void check(const combination *c)
         assert_alike(&is, &should, bound[c->precision], c);
         assert_alike(&buffers, &statistics, 0, c);
         finish(&other);
+        check_recomputed(*c, &is, &buffers);
     }
     finish(&t);
 }
@@ -262,7 +283,7 @@ static void check(const combination *c)
 static void every_combination(void **state)
 {
     (void)state;
-    combination c;
+    combination c = {.recomputed = NOTHING};
     int count = 0;
     for (c.precision = 0; c.precision < PRECISIONS; ++c.precision)
         for (c.window = 0; c.window < WINDOWS; ++c.window)
@@ -271,7 +292,7 @@ static void every_combination(void **state)
                     for (c.overflow = 0; c.overflow < OVERFLOWS; ++c.overflow) {
                         if (!is_valid(&c)) continue;
                         check(&c);
-                        ++count;
+                        count += c.overflow == NOWHERE ? POLICIES : 1;
                     }
     print_message("%d combinations\n", count);
 }

@@ -51,6 +51,19 @@ LUGE_API luge_status luge_hook_accumulated(luge_tensor *leaf, luge_leaf_hook hoo
 
 /** A function of tensors. */
 typedef luge_tensor *(*luge_tensor_fn)(luge_list inputs, void *user);
+/** Activation checkpointing: fn(inputs, user), of which the graph keeps no activation that fn makes. When
+ *  backward needs one, fn runs again, with the same random numbers, autocast region and inputs: memory for
+ *  time. Gradients have the same bits as without it, of all that fn uses (inputs, parameters, whether inputs
+ *  require gradients or not), also for luge_grad and create_graph, and regions may lie inside each other.
+ *
+ *  `fn` must do the same again: it depends on its inputs, on `user`, which outlives the graph, and on Luge's
+ *  random numbers alone; otherwise backward is LUGE_ERR_STATE. What it writes in place into tensors from
+ *  outside, such as the running statistics of BatchNorm, is written once. It does not write into its inputs
+ *  (LUGE_ERR_STATE), and runs no backward through what it has made itself (LUGE_ERR_UNSUPPORTED). An input
+ *  that is changed in place before backward is LUGE_ERR_GRAPH there. In a no-grad region fn just runs.
+ *  PyTorch: torch.utils.checkpoint.checkpoint(use_reentrant=False).
+ *  @return what fn returned, in the caller's scope */
+LUGE_API luge_tensor *luge_checkpoint(luge_tensor_fn fn, luge_list inputs, void *user);
 /** Compares backward of `fn` with central differences, for a random cotangent. Inputs are leaves of
  *  f64 or f32 that require gradients (others are constants); differences are taken in their dtype,
  *  in steps of the cube root of its epsilon.

@@ -135,6 +135,18 @@ LUGE_API luge_tensor *luge_module_buffer(luge_module *module, const char *name);
 LUGE_API luge_module *luge_module_child(luge_module *module, const char *name);
 /** How many elements the parameters have together; those of a shared one count once. */
 LUGE_API int64_t luge_module_param_count(const luge_module *module);
+/** Which parts of a module are recomputed in backward (luge_checkpoint). At most one of them. */
+typedef struct luge_checkpointing {
+    int every;           /**< Each `every`th child of the module as one; 1: all of them. */
+    bool sqrt;           /**< A Sequential's n children in about sqrt(2n) segments, each but the last as one: a
+                              segment's activations are kept, not all. PyTorch: checkpoint_sequential. */
+    const char *modules; /**< Those below the module whose paths match (wildcards * and ?, alternatives with |). */
+    LUGE_RESERVED(4);    /**< Zero. */
+} luge_checkpointing;
+/** Sets what is recomputed; NULL or all zero: nothing. Modules with several outputs run as always. Modules below
+ *  keep policies of their own, and then are recomputed within what is recomputed. It costs nothing where no
+ *  graph is recorded. A pattern that matches nothing is LUGE_ERR_ARGUMENT. */
+LUGE_API luge_status luge_module_set_checkpointing(luge_module *module, const luge_checkpointing *policy);
 /** Stops gradients of the parameters that match, drops those they have, and stops the running
  *  statistics beside them: a batch norm with a frozen parameter normalises as in eval mode.
  *  @return how many parameters; 0 on error */
