@@ -49,8 +49,13 @@ function(luge_add_cuda_module)
   target_include_directories(luge_cuda SYSTEM PRIVATE ${LUGE_CUDA_HEADERS})
   target_compile_options(luge_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:C>:$<TARGET_PROPERTY:luge_flags,INTERFACE_COMPILE_OPTIONS>>
-    $<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all -Xptxas=-warn-spills>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all -Xptxas=-warn-spills,-warn-lmem-usage>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LUGE_WERROR}>>:-Werror=all-warnings>)
+  if(LUGE_BUILD_TESTS) # tests/cuda/gates.sh looks at the PTX
+    set(LUGE_CUDA_PTX ${CMAKE_BINARY_DIR}/ptx)
+    file(MAKE_DIRECTORY ${LUGE_CUDA_PTX})
+    target_compile_options(luge_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-keep> $<$<COMPILE_LANGUAGE:CUDA>:-keep-dir=${LUGE_CUDA_PTX}>)
+  endif()
   set_target_properties(luge_cuda PROPERTIES
     CUDA_ARCHITECTURES "${LUGE_CUDA_ARCHITECTURES}" CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static
     INSTALL_RPATH_USE_LINK_PATH ON LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/module.map)

@@ -44,6 +44,9 @@ __attribute__((weak)) long long lg_cuda_launches;
 
 /* What functions of headers shared with C become: ops/scalar_ops.h, core/rng.h... */
 #define LG_INLINE static __host__ __device__ __forceinline__
+#ifndef LG_EMULATED
+#define LG_COSPI cospi /* cos() keeps a table on the stack */
+#endif
 
 /* ---- element types: values of luge_dtype, which C++ cannot include */
 

@@ -3,8 +3,8 @@
  * scale of losses. The same text runs on every backend. Formulas are PyTorch's.
  *
  * Included once per type that computes, with `real` the type, LG_SUFFIX how functions end, and
- * LG_SQRT(x) its square root; without LG_SUFFIX for the coefficients only. LG_INLINE may be defined for
- * other compilers than C's. */
+ * LG_SQRT(x) its square root; without LG_SUFFIX for the coefficients only. LG_INLINE and LG_COSPI may be
+ * defined for other compilers than C's. */
 
 #ifndef LG_OPS_UPDATE_RULES_H
 #define LG_OPS_UPDATE_RULES_H
@@ -15,6 +15,9 @@
 
 #ifndef LG_INLINE
 #define LG_INLINE static inline
+#endif
+#ifndef LG_COSPI /* cos(pi x) */
+#define LG_COSPI(x) cos(3.14159265358979323846 * (x))
 #endif
 
 /* Coefficients of one parameter in one step. */
@@ -85,7 +88,7 @@ typedef struct lg_sched_rule {
 /* From one value to another by half a cosine, `done` from 0 to 1. */
 LG_INLINE double lg_sched_anneal(double from, double to, double done)
 {
-    return to + (from - to) * 0.5 * (1 + cos(3.14159265358979323846 * done));
+    return to + (from - to) * 0.5 * (1 + LG_COSPI(done));
 }
 
 /* PyTorch's two phases: up until step rise * steps - 1, then down until the last. */

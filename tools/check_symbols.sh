@@ -1,5 +1,6 @@
 #!/bin/sh
-# Everything that the shared library exports begins with luge_:  check_symbols.sh <libluge.so>
+# Everything that the shared library exports begins with luge_, and it needs nothing of CUDA, which only the
+# module does:  check_symbols.sh <libluge.so>
 set -u
 command -v nm >/dev/null || { echo "nm is not here: skipped"; exit 77; }
 exported=$(nm -D --defined-only "$1" | awk '{print $NF}' | sed 's/@.*//') || exit 1
@@ -10,5 +11,10 @@ if [ -n "$foreign" ]; then
     printf '%s\n' "$foreign"
     exit 1
 fi
-echo "$count symbols, all of them luge_"
+needs=$(objdump -p "$1" | awk '$1 == "NEEDED" {print $2}') || exit 1
+if printf '%s\n' "$needs" | grep -i -E 'cuda|cublas|cudnn|nvidia'; then
+    echo "the library needs these of CUDA"
+    exit 1
+fi
+echo "$count symbols, all of them luge_; needs" $needs
 [ "$count" -gt 100 ]

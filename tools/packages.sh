@@ -67,6 +67,11 @@ check_cmake() {
     fi
 }
 
+# Whether the driver of an NVIDIA GPU is here.
+has_gpu_driver() {
+    ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' || [ -e /usr/lib/wsl/lib/libcuda.so.1 ]
+}
+
 # build SOURCE BUILD [cmake options]: quietly, unless it fails.
 build() {
     local source=$1 directory=$2 log
