@@ -140,7 +140,7 @@ static void elementwise(luge_tensor *a, luge_tensor *b, luge_tensor *g, const ch
     lg_layout_attrs contiguous = {LG_LAYOUT_CONTIGUOUS};
     measure(&lg_op_copy, "copy", a, NULL, NULL, &contiguous, only);
     measure(&lg_op_copy, "copy transposed", luge_transpose(a, 0, 1), NULL, NULL, &contiguous, only);
-    lg_dtype_attrs half = {LUGE_F16}, brain = {LUGE_BF16}, single = {LUGE_F32};
+    lg_dtype_attrs half = {.dtype = LUGE_F16}, brain = {.dtype = LUGE_BF16}, single = {.dtype = LUGE_F32};
     measure(&lg_op_cast, "cast to f16", a, NULL, NULL, &half, only);
     measure(&lg_op_cast, "cast from f16", luge_cast(a, LUGE_F16), NULL, NULL, &single, only);
     measure(&lg_op_cast, "cast to bf16", a, NULL, NULL, &brain, only);

@@ -88,6 +88,7 @@ static void close_frame(lg_thread *self)
 {
     lg_frame f = self->frame[--self->n_frames];
     self->modes = f.before;
+    if (f.id == self->casts.frame) lg_cast_cache_clear(&self->casts);
     if (f.close != NULL) f.close(f.close_data);
     if (!f.is_scope) return;
     release_from(self, f.owned_from, f.text_from);

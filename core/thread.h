@@ -3,6 +3,7 @@
 #ifndef LG_CORE_THREAD_H
 #define LG_CORE_THREAD_H
 
+#include "core/cast_cache.h"
 #include "core/tensor.h"
 #include <luge/scope.h>
 #include <luge/status.h>
@@ -33,6 +34,7 @@ typedef struct lg_thread {
     luge_status error;
     bool asked; /* somebody has looked at the error */
     lg_modes modes;
+    lg_cast_cache casts; /* of the autocast region that is open */
     lg_frame *frame;
     int n_frames, cap_frames;
     luge_tensor **owned; /* references of open scopes, innermost last */

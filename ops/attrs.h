@@ -7,7 +7,10 @@
 #include "core/rng.h"
 
 typedef struct lg_number_attrs { double p, q; } lg_number_attrs;   /* unary ops' p and q; others p */
-typedef struct lg_dtype_attrs { luge_dtype dtype; } lg_dtype_attrs;
+typedef struct lg_dtype_attrs {
+    luge_dtype dtype;
+    bool shared;           /* autocast's, of a parameter: what the thread has cast before will do */
+} lg_dtype_attrs;
 typedef enum lg_layout { LG_LAYOUT_KEEP, LG_LAYOUT_CONTIGUOUS, LG_LAYOUT_CHANNELS_LAST } lg_layout;
 typedef struct lg_layout_attrs { lg_layout layout; } lg_layout_attrs;
 typedef struct lg_range_attrs { double start, step; } lg_range_attrs;

@@ -118,8 +118,27 @@ static luge_status bring_numbers(lg_call *call, luge_tensor *const *given, luge_
 static luge_status cast_input(lg_call *call, luge_tensor *const *given, luge_tensor **in, int i, luge_dtype dtype)
 {
     if (in[i] == NULL || in[i]->dtype == dtype) return LUGE_OK;
-    const lg_dtype_attrs attrs = {dtype};
+    const lg_dtype_attrs attrs = {.dtype = dtype};
     return replace_input(given, in, i, run_inside(&lg_op_cast, in[i], &attrs, call->site));
+}
+
+/* The same for a parameter, which is cast once in a region: every use has a node of its own, and all share
+ * the elements. */
+static luge_status cast_parameter(lg_call *call, luge_tensor *const *given, luge_tensor **in, int i, luge_dtype dtype)
+{
+    luge_tensor *source = in[i];
+    const lg_dtype_attrs attrs = {.dtype = dtype, .shared = true};
+    luge_tensor *cast = run_inside(&lg_op_cast, source, &attrs, call->site);
+    luge_status status = cast != NULL ? lg_cast_cache_keep(source, cast) : lg_error();
+    if (status == LUGE_OK) return replace_input(given, in, i, cast);
+    luge_release(cast);
+    return status;
+}
+
+/* An op of the user's gets its inputs for itself: it may write into them. */
+static bool may_share(const lg_call *call, const luge_tensor *t, luge_dtype to)
+{
+    return call->op->cast == LUGE_CAST_LOW && t->dtype != to && lg_cast_cache_takes(t) && lg_op_number(call->op) >= 0;
 }
 
 /* The dtype that autocast wants for the op's float inputs, or LUGE_I64 for "as they are". f64 is never
@@ -145,7 +164,7 @@ static luge_status autocast(lg_call *call, luge_tensor *const *given, luge_tenso
         const luge_tensor *t = in[i];
         if (t == NULL || !lg_is_float(t->dtype) || t->dtype == LUGE_F64) continue;
         if (i < 32 && call->op->mutates >> i & 1u) continue;
-        status = cast_input(call, given, in, i, to);
+        status = may_share(call, t, to) ? cast_parameter(call, given, in, i, to) : cast_input(call, given, in, i, to);
     }
     return status;
 }

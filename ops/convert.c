@@ -8,7 +8,7 @@
 
 static luge_status convert(const lg_call *of, luge_tensor *from, luge_tensor *to)
 {
-    const lg_dtype_attrs attrs = {to->dtype};
+    const lg_dtype_attrs attrs = {.dtype = to->dtype};
     lg_call cast = {.op = &lg_op_cast,
                     .attrs = &attrs,
                     .attrs_size = sizeof attrs,

@@ -14,7 +14,9 @@ static luge_status infer_cast(lg_call *call)
     luge_dtype dtype = ((const lg_dtype_attrs *)call->attrs)->dtype;
     if (!lg_dtype_valid(dtype)) return lg_op_fail(call, LUGE_ERR_DTYPE, "%d is no luge_dtype", (int)dtype);
     lg_spec_like(call, 0, dtype, call->in[0]);
-    return LUGE_OK;
+    if (!((const lg_dtype_attrs *)call->attrs)->shared) return LUGE_OK;
+    call->out[0] = lg_cast_cache_find(call->in[0], dtype);
+    return lg_error();
 }
 
 /* The source is the last input: (x) -> y, or in place (t, from). */
@@ -54,7 +56,7 @@ luge_tensor *luge_cast(luge_tensor *t, luge_dtype dtype)
 {
     if (!lg_usable(t, "cast")) return NULL;
     if (t->dtype == dtype) return lg_lend(t);
-    lg_dtype_attrs attrs = {dtype};
+    lg_dtype_attrs attrs = {.dtype = dtype};
     return LG_CALL(cast, &attrs, t);
 }
 

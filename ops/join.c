@@ -70,7 +70,6 @@ static luge_status cat_backward(lg_grad_call *c)
 const lg_op lg_op_cat = {.name = "cat",
                          .n_in = -1,
                          .n_out = 1,
-                         .cast = LUGE_CAST_WIDEST,
                          .flags = LG_PROMOTE,
                          .attrs_size = sizeof(lg_axis_attrs),
                          .infer = infer_cat,

@@ -78,7 +78,7 @@ static void test_all_pairs(void **state)
             luge_tensor *x = on_host(LUGE_SHAPE(N * REPEAT), dtypes[from]);
             char *at = luge_tensor_data_mut(x, dtypes[from]);
             for (int i = 0; i < N * REPEAT; ++i) lg_store_f64(at + (size_t)i * luge_dtype_size(dtypes[from]), dtypes[from], values[i % N]);
-            lg_dtype_attrs attrs = {dtypes[to]};
+            lg_dtype_attrs attrs = {.dtype = dtypes[to]};
             char what[64];
             snprintf(what, sizeof what, "%s to %s", luge_dtype_name(dtypes[from]), luge_dtype_name(dtypes[to]));
             check_kernel(&lg_op_cast, LUGE_LIST(there(x)), &attrs, 0, what);
