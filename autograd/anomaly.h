@@ -6,10 +6,12 @@
 
 enum { LG_SITE_TEXT = 128 };
 
-/* " (./prog+0x1a2f)" for a return address, "" if it cannot be found out. Returns buffer. */
-const char *lg_site_text(char buffer[LG_SITE_TEXT], const void *site);
+/* Where a call was made: " (train.c:28)" if it has noted its line, else " (./prog+0x1a2f)" for its return address,
+ * "" if that cannot be found out. Returns buffer. */
+const char *lg_site_text(char buffer[LG_SITE_TEXT], const void *site, const char *line);
 
-/* LUGE_ERR_NONFINITE, "<who>: made -inf, [256, 1] f32 (site)", if an element of t is not finite. */
-luge_status lg_check_finite(const luge_tensor *t, const char *who, const void *site);
+/* LUGE_ERR_NONFINITE, "<who>: made -inf, [256, 1] f32<more> (place)", if an element of t is not finite; more may
+ * be NULL. */
+luge_status lg_check_finite(const luge_tensor *t, const char *who, const char *more, const void *site, const char *line);
 
 #endif

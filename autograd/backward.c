@@ -83,7 +83,7 @@ static void set_modes(lg_backward *b)
 {
     lg_modes *modes = &lg_self()->modes;
     b->anomaly = modes->anomaly;
-    *modes = (lg_modes){.no_grad = !b->create_graph, .anomaly = false, .low = LUGE_F32};
+    *modes = (lg_modes){.no_grad = !b->create_graph, .anomaly = false, .lines = modes->lines, .low = LUGE_F32};
 }
 
 static luge_status seed(lg_backward *b, luge_tensor *output, luge_tensor *gradient)

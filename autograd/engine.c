@@ -72,7 +72,7 @@ static luge_status check_not_freed(const lg_node *n)
     return lg_fail(LUGE_ERR_GRAPH,
                    "%s: this part of the graph was freed by an earlier backward; give that one retain_graph to go "
                    "through it again%s",
-                   n->op->name, lg_site_text(where, n->site));
+                   n->op->name, lg_site_text(where, n->site, n->line));
 }
 
 /* Whether a gradient is wanted at the end of an edge. */
@@ -250,14 +250,26 @@ static luge_status call_backward(lg_backward *b, lg_node *n, luge_tensor **grad_
     return status == LUGE_OK ? lg_error() : status;
 }
 
+/* "; forward: step.net.fc1: linear of [64, 3] f32, [8, 3] f32" */
+static void describe_forward(char *text, size_t size, const lg_node *n)
+{
+    char shape[LG_SHAPE_TEXT];
+    const bool has_path = n->path != NULL && n->path[0] != '\0';
+    int used = snprintf(text, size, "; forward: %s%s%s of", has_path ? n->path : "", has_path ? ": " : "", n->op->name);
+    for (int i = 0; i < n->n_in && used > 0 && (size_t)used < size; ++i)
+        used += snprintf(text + used, size - (size_t)used, "%s %s %s", i > 0 ? "," : "", lg_shape_text(shape, &n->in_shape[i]),
+                         luge_dtype_name(n->in_dtype[i]));
+}
+
 static luge_status check_gradients(const lg_node *n, luge_tensor *const *grad_in)
 {
-    char who[96];
+    char who[96], forward[LG_ERROR_TEXT / 2];
     luge_status status = LUGE_OK;
+    describe_forward(forward, sizeof forward, n);
     for (int i = 0; i < n->n_in && status == LUGE_OK; ++i) {
         if (grad_in[i] == NULL) continue;
         snprintf(who, sizeof who, "the gradient of input %d", i);
-        status = lg_check_finite(grad_in[i], who, n->site);
+        status = lg_check_finite(grad_in[i], who, forward, n->site, n->line);
     }
     return status;
 }

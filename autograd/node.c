@@ -40,15 +40,18 @@ static size_t padded(size_t bytes)
 /* The block, with its arrays in place and nothing in them. */
 static lg_node *create_node(const lg_call *call)
 {
+    char path[LG_ERROR_TEXT / 4] = "";
+    const bool named = lg_self()->modes.anomaly;
+    const size_t path_bytes = named ? strlen(lg_scope_path(path, sizeof path)) + 1 : 0;
     const size_t n_in = (size_t)call->n_in, n_all = n_in + (size_t)call->n_out;
     const size_t edges = padded(n_in * sizeof(lg_edge)), shapes = padded(n_in * sizeof(luge_shape)),
                  dtypes = padded(n_in * sizeof(luge_dtype)), saved = padded(n_all * sizeof(lg_saved)),
                  head = padded(sizeof(lg_node));
-    char *at = lg_alloc(head + edges + shapes + dtypes + saved + call->attrs_size);
+    char *at = lg_alloc(head + edges + shapes + dtypes + saved + call->attrs_size + path_bytes);
     if (at == NULL) return NULL;
 
     lg_node *n = (lg_node *)(void *)at;
-    *n = (lg_node){.n_in = call->n_in, .n_out = call->n_out, .op = call->op, .site = call->site};
+    *n = (lg_node){.n_in = call->n_in, .n_out = call->n_out, .op = call->op, .site = call->site, .line = call->line};
     atomic_init(&n->refs, 1);
     at += head;
     n->edge = (lg_edge *)(void *)at;
@@ -62,6 +65,7 @@ static lg_node *create_node(const lg_call *call)
     at += saved;
     if (call->attrs_size > 0) memcpy(at, call->attrs, call->attrs_size);
     n->attrs = at;
+    if (named) n->path = memcpy(at + call->attrs_size, path, path_bytes);
     /* A custom op lies at the start of its attributes, and so in the node that uses it. */
     if (call->op == call->attrs) n->op = n->attrs;
     lg_count_node(1);
@@ -226,7 +230,7 @@ luge_status lg_node_check_saved(lg_node *n)
                        "saved at %u)%s",
                        n->op->name, is_output ? "output" : "input", is_output ? i - n->n_in : i,
                        lg_shape_text(shape, &t->shape), luge_dtype_name(t->dtype), (unsigned)lg_version(t),
-                       (unsigned)n->saved[i].version, lg_site_text(where, n->site));
+                       (unsigned)n->saved[i].version, lg_site_text(where, n->site, n->line));
     }
     return LUGE_OK;
 }

@@ -32,6 +32,8 @@ struct lg_node {
     bool freed;                    /* saved tensors are gone: a backward went through */
     const lg_op *op;
     const void *attrs, *site;
+    const char *line;              /* lg_call's */
+    const char *path;              /* of the scopes it was recorded in; NULL but in anomaly mode */
     uint64_t sequence;             /* higher than those of the nodes that made the inputs */
     lg_hooks *hooks;               /* of its outputs */
     lg_edge *edge;                 /* [n_in] */

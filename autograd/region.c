@@ -222,6 +222,7 @@ static luge_status run_again(lg_region *r, lg_region *second, luge_tensor **in)
     lg_thread *self = lg_self();
     lg_modes modes = r->modes;
     modes.region = second;
+    modes.lines = self->modes.lines;
     modes.undo = NULL;
     modes.again_from = lg_storage_next();
     lg_mode_enter(modes, NULL, NULL);

@@ -36,6 +36,7 @@ struct lg_call {
     uint32_t mutates;          /* op->mutates; infer may take out what this call leaves alone */
     lg_device *device;
     const void *site;          /* return address of the public function, for reports */
+    const char *line;          /* "file:line" of that call, NULL if it is not known (LUGE_LINES) */
 };
 
 /* One backward of one node. Gradients are borrowed from the current scope. */

@@ -1,5 +1,6 @@
 /* A thread's error, the log, and what happens when a thread ends. Reporting an error takes no memory. */
 #include "core/thread.h"
+#include <luge/lines.h>
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -120,6 +121,41 @@ bool lg_check_reserved(const uint64_t *reserved, int words, const char *what)
         return false;
     }
     return true;
+}
+
+/* ---- lines of calls: a stack, since calls are made in the arguments of others. Frames of scopes restore its
+ * height, also for calls that a C++ exception has left. */
+
+void luge_line_enter_(const char *at)
+{
+    lg_thread *self = lg_self();
+    if (self->modes.lines < LG_LINES) self->line[self->modes.lines] = at;
+    ++self->modes.lines;
+}
+
+static void leave_line(void)
+{
+    lg_modes *modes = &lg_self()->modes;
+    if (modes->lines > 0) --modes->lines;
+}
+
+luge_tensor *luge_line_leave_(luge_tensor *t)
+{
+    leave_line();
+    return t;
+}
+
+luge_status luge_line_leave_status_(luge_status status)
+{
+    leave_line();
+    return status;
+}
+
+const char *lg_line(void)
+{
+    const lg_thread *self = lg_self();
+    const int n = self->modes.lines;
+    return n == 0 ? NULL : self->line[(n < LG_LINES ? n : LG_LINES) - 1];
 }
 
 /* ---- the log */

@@ -8,12 +8,13 @@
 #include <luge/scope.h>
 #include <luge/status.h>
 
-enum { LG_ERROR_TEXT = 1024, LG_SCOPE_NAME = 32 };
+enum { LG_ERROR_TEXT = 1024, LG_SCOPE_NAME = 32, LG_LINES = 16 };
 
 /* Modes that ops ask about. Saved by each frame, restored when it closes. */
 typedef struct lg_modes {
     bool no_grad;
     bool anomaly;
+    int lines;            /* calls that have noted their line and go on (LUGE_LINES) */
     luge_dtype low;       /* autocast's dtype; LUGE_F32: off */
     struct lg_undo *undo; /* an attempt that may be taken back (core/undo.h); NULL: none */
     struct lg_region *region; /* what nodes are recorded into (autograd/region.h); NULL: nothing */
@@ -46,6 +47,7 @@ typedef struct lg_thread {
     uint64_t next_frame;
     uint64_t seed, rng_offset; /* Philox */
     const char *op;            /* the op that runs, for messages of shapes and allocators; NULL */
+    const char *line[LG_LINES]; /* of those calls, the innermost last */
     double flops;              /* counted by the call path */
     bool registered;           /* the thread-end handler knows this thread */
     char error_text[LG_ERROR_TEXT];
@@ -71,6 +73,9 @@ luge_status lg_fail(luge_status code, const char *format, ...) LUGE_PRINTF_LIKE(
 luge_status lg_fail_raw(luge_status code, const char *text);
 /* "step.net.fc1" of the open scopes, "" for none. Returns buffer. */
 const char *lg_scope_path(char *buffer, size_t size);
+
+/* "train.c:28" of the innermost call that has noted its line; NULL if none has. */
+const char *lg_line(void);
 
 /* Opens a mode; `close(data)` runs when it closes, also if this fails to open it. */
 luge_scope lg_mode_enter(lg_modes modes, void (*close)(void *), void *data);

@@ -363,7 +363,7 @@ static luge_status check_results(const lg_call *call)
 {
     luge_status status = LUGE_OK;
     for (int k = 0; k < call->n_out && status == LUGE_OK; ++k)
-        status = lg_check_finite(call->out[k], call->op->name, call->site);
+        status = lg_check_finite(call->out[k], call->op->name, NULL, call->site, call->line);
     return status;
 }
 
@@ -418,6 +418,7 @@ static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor
     lg_thread *self = lg_self();
     const lg_op *op = call->op;
     const char *outer = self->op;
+    call->line = self->modes.lines > 0 ? lg_line() : NULL;
     for (int k = 0; k < LG_MAX_OUT; ++k) call->out[k] = NULL;
 
     luge_status status = check_inputs(call, given, in);

@@ -18,7 +18,8 @@ static luge_status convert(const lg_call *of, luge_tensor *from, luge_tensor *to
                     .out = {to},
                     .view_of = -1,
                     .device = of->device,
-                    .site = of->site};
+                    .site = of->site,
+                    .line = of->line};
     const lg_kernel kernel = of->device->backend->kernel[LG_OP_cast];
     int status = kernel != NULL ? kernel(&cast) : LG_DECLINED;
     if (status == LG_DECLINED && lg_on_host(of->device)) status = (int)lg_op_cast.reference(&cast);

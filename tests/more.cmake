@@ -8,6 +8,7 @@ endfunction()
 
 if(LUGE_PYTHON)
   luge_add_check(layers ${LUGE_PYTHON} ${PROJECT_SOURCE_DIR}/tools/check_layers.py ${PROJECT_SOURCE_DIR})
+  luge_add_check(lines ${LUGE_PYTHON} ${PROJECT_SOURCE_DIR}/tools/make_lines.py --check ${PROJECT_SOURCE_DIR})
   luge_add_check(style ${LUGE_PYTHON} ${PROJECT_SOURCE_DIR}/tools/check_style.py ${PROJECT_SOURCE_DIR})
 endif()
 luge_add_check(headers sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh ${PROJECT_SOURCE_DIR}/include)

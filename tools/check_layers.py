@@ -37,7 +37,7 @@ OPENS = {"core/cuda_module.c": {"cuda/module.h"}}
 BASE = {"base.h", "status.h", "tensor.h", "scope.h", "process.h"}
 GRAPH = BASE | {"autograd.h", "ops.h", "elementwise.def"}
 MAY_SEE = {
-    "core": BASE | {"autograd.h", "elementwise.def"},
+    "core": BASE | {"autograd.h", "elementwise.def", "lines.h"},
     "autograd": BASE | {"autograd.h"},
     "ops": GRAPH,
     "nn": GRAPH | {"nn.h"},
@@ -64,6 +64,7 @@ HEADER_MAY_SEE = {
     "amp.h": {"base.h", "status.h"},
     "train.h": {"base.h", "status.h", "data.h"},
     "data.h": {"base.h", "status.h"},
+    "lines.h": {"base.h", "status.h"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<luge/([^>]+)>)', re.M)

@@ -15,5 +15,7 @@
 #include <luge/status.h>
 #include <luge/tensor.h>
 #include <luge/train.h>
+/* Last: it gives names of the others to macros. */
+#include <luge/lines.h>
 
 #endif

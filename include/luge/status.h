@@ -6,7 +6,7 @@
  *  A text begins with the path of open scopes, then says who refuses what: "step.net.fc1: linear: ...". Where
  *  the call is elsewhere than the failure (a backward, a saved tensor that was changed, anomaly mode) the place
  *  of the call follows: "(./train+0x12a4)". `addr2line -e ./train 0x12a4` names its file and line, if the
- *  program was compiled with -g. */
+ *  program was compiled with -g. With -DLUGE_LINES (lines.h) the text says "(train.c:28)" itself. */
 #ifndef LUGE_STATUS_H
 #define LUGE_STATUS_H
 
