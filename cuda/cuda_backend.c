@@ -107,7 +107,10 @@ static bool reached(lg_device *device, void *m)
 static void unmark(lg_device *device, void *m)
 {
     lg_cuda_device *d = lg_cuda_enter_quietly(device);
-    if (d != NULL) put_mark(d, m); /* else its lock may be held by a thread of the parent */
+    if (d != NULL)
+        put_mark(d, m);
+    else /* in a child, where a thread of the parent may hold the lock, or at exit: the event goes with the process */
+        lg_private_free(m);
 }
 
 /* `later` waits for what is queued on `earlier` by now. */
