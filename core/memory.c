@@ -22,6 +22,7 @@
 #include "core/alloc.h"
 #include "core/fault.h"
 #include "core/process.h"
+#include "core/profile.h"
 #include "core/thread.h"
 
 #if defined(__has_feature)
@@ -506,6 +507,8 @@ void *lg_memory_alloc(lg_memory *m, size_t bytes)
     }
     char *start = b->start;
     pthread_mutex_unlock(&m->lock);
+    luge_profile *profile = lg_self()->profile;
+    if (profile != NULL) profile->bytes += (int64_t)bytes;
     if (m->on_host) ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     return start;
 }

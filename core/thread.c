@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/profile.h"
+
 enum { LOG_TEXT = LG_ERROR_TEXT };
 
 static _Thread_local lg_thread this_thread = {.next_frame = 1};
@@ -194,6 +196,7 @@ static void end_thread(void *arg)
     self->registered = false; /* what still happens on this thread registers it again */
     if (self->error != LUGE_OK && !self->asked) lg_log(LUGE_LOG_ERROR, "%s", self->error_text);
     self->error = LUGE_OK;
+    lg_profile_detach(self);
     lg_scope_close_all(self);
 }
 

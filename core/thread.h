@@ -46,6 +46,7 @@ typedef struct lg_thread {
     int n_text, cap_text;
     uint64_t next_frame;
     uint64_t seed, rng_offset; /* Philox */
+    luge_profile *profile;     /* that records this thread (core/profile.h); NULL: none */
     const char *op;            /* the op that runs, for messages of shapes and allocators; NULL */
     const char *line[LG_LINES]; /* of those calls, the innermost last */
     double flops;              /* counted by the call path */

@@ -8,6 +8,7 @@
 #include "autograd/node.h"
 #include "autograd/region.h"
 #include "core/alloc.h"
+#include "core/profile.h"
 #include "core/services.h"
 #include "core/thread.h"
 #include "core/undo.h"
@@ -411,9 +412,8 @@ static void leave_outside_alone(const lg_call *call, luge_tensor **in)
         if ((call->op->mutates >> i & 1u) && in[i] != NULL && lg_region_is_outside(in[i])) in[i] = NULL;
 }
 
-/* The whole path. call has op, attrs, n_in, n_out, in_place and site; `in` has room for n_in. On
- * success call->out owns its tensors (in place: the caller does), on failure all are NULL. */
-static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor **in)
+/* perform without the question of the profile. */
+static luge_status run_call(lg_call *call, luge_tensor *const *given, luge_tensor **in)
 {
     lg_thread *self = lg_self();
     const lg_op *op = call->op;
@@ -443,6 +443,14 @@ static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor
         if (in[i] != given[i] && in[i] != NULL) luge_release(in[i]);
     self->op = outer;
     return status;
+}
+
+/* The whole path. call has op, attrs, n_in, n_out, in_place and site; `in` has room for n_in. On
+ * success call->out owns its tensors (in place: the caller does), on failure all are NULL. */
+static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor **in)
+{
+    if (lg_self()->profile == NULL) return run_call(call, given, in);
+    return lg_profile_op(lg_op_row(call->op), call, given, in, run_call);
 }
 
 luge_status lg_perform(lg_call *call, luge_tensor *const *given)

@@ -10,6 +10,8 @@ luge_status lg_perform(lg_call *call, luge_tensor *const *given);
 
 /* The number of a built-in op, -1 for any other (registry.c). */
 int lg_op_number(const lg_op *op);
+/* Its row's name, which tells the parts of an op apart; of any other op its own name. */
+const char *lg_op_row(const lg_op *op);
 
 /* Whether an op has run in this process: for the test that none is left out. */
 extern atomic_bool lg_op_ran[LG_OP_COUNT];

@@ -28,6 +28,17 @@ int lg_op_number(const lg_op *op)
     }
 }
 
+const char *lg_op_row(const lg_op *op)
+{
+    static const char *const row[LG_OP_COUNT] = {
+#define LG_OP(name, cpu, cuda) [LG_OP_##name] = #name,
+#include "ops/ops.def"
+#undef LG_OP
+    };
+    const int number = lg_op_number(op);
+    return number >= 0 ? row[number] : op->name;
+}
+
 static void number_ops(void)
 {
     for (int i = 0; i < LG_OP_COUNT; ++i) {

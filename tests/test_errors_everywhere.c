@@ -45,6 +45,7 @@ static struct world {
     luge_sched *sched;
     luge_scaler *scaler, *fresh;          /* one has unscaled gradients */
     luge_accum *accum;
+    luge_profile *profile, *running;      /* the first was stopped */
     luge_scaler_state scaler_state;
     luge_batch pictures;
     luge_dataset *dataset;
@@ -183,11 +184,16 @@ static void make_objects(void)
     w.loader = luge_loader_create(luge_dataset_tensors(w.image, w.indices), 2, NULL);
     w.meter = luge_meter_create();
     luge_meter_add(w.meter, w.one, 1);
+    w.profile = luge_profile_start(&(luge_profile_options){.amp = true});
+    luge_relu(w.a);
+    luge_profile_stop(w.profile);
     luge_module_each_param(w.net, note_param, NULL);
     luge_module_each_buffer(w.net, note_param, NULL);
     luge_module_each_param(w.twin, note_param, NULL);
     luge_module_each(w.net, note_layer, NULL);
 }
+
+static luge_profile *running_profile(void) { return w.running = luge_profile_start(NULL); }
 
 static char directory[] = "/tmp/luge_calls_XXXXXX";
 
@@ -221,6 +227,8 @@ static void end_world(luge_scope scope)
     luge_meter_destroy(w.meter);
     luge_loader_destroy(w.loader);
     luge_dataset_destroy(w.dataset);
+    luge_profile_destroy(w.running);
+    luge_profile_destroy(w.profile);
     luge_accum_destroy(w.accum);
     luge_scaler_destroy(w.fresh);
     luge_scaler_destroy(w.scaler);

@@ -37,7 +37,7 @@ OPENS = {"core/cuda_module.c": {"cuda/module.h"}}
 BASE = {"base.h", "status.h", "tensor.h", "scope.h", "process.h"}
 GRAPH = BASE | {"autograd.h", "ops.h", "elementwise.def"}
 MAY_SEE = {
-    "core": BASE | {"autograd.h", "elementwise.def", "lines.h"},
+    "core": BASE | {"autograd.h", "elementwise.def", "lines.h", "profile.h"},
     "autograd": BASE | {"autograd.h"},
     "ops": GRAPH,
     "nn": GRAPH | {"nn.h"},
@@ -45,7 +45,7 @@ MAY_SEE = {
     "amp": GRAPH | {"amp.h", "optim.h"},
     "data": GRAPH | {"data.h"},
     "io": GRAPH | {"nn.h"},
-    "train": GRAPH | {"amp.h", "data.h", "nn.h", "optim.h", "train.h"},
+    "train": GRAPH | {"amp.h", "data.h", "nn.h", "optim.h", "profile.h", "train.h"},
     "cpu": GRAPH,
     "cuda": GRAPH,
 }
@@ -65,6 +65,7 @@ HEADER_MAY_SEE = {
     "train.h": {"base.h", "status.h", "data.h"},
     "data.h": {"base.h", "status.h"},
     "lines.h": {"base.h", "status.h"},
+    "profile.h": {"base.h", "status.h"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<luge/([^>]+)>)', re.M)

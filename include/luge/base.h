@@ -53,6 +53,7 @@ typedef struct luge_loader luge_loader;       /**< Batches of a dataset. */
 typedef struct luge_sample luge_sample;       /**< One sample while its dataset fills it. */
 typedef struct luge_rng luge_rng;             /**< A stream of random numbers of one sample. */
 typedef struct luge_meter luge_meter;         /**< A running mean. */
+typedef struct luge_profile luge_profile;     /**< What a thread has done, and when. */
 
 /** The type of a tensor's elements. */
 typedef enum luge_dtype {

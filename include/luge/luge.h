@@ -11,6 +11,7 @@
 #include <luge/ops.h>
 #include <luge/optim.h>
 #include <luge/process.h>
+#include <luge/profile.h>
 #include <luge/scope.h>
 #include <luge/status.h>
 #include <luge/tensor.h>

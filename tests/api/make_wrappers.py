@@ -6,7 +6,7 @@ import re
 import sys
 
 # What returns one of these can fail; reading, closing, releasing and destroying always work.
-FAIL = re.compile(r"^(luge_(tensor|module|optim|sched|scaler|accum|dataset|loader|meter|transform) \*|luge_status |luge_scope |double |int |(const )?void \*)$")
+FAIL = re.compile(r"^(luge_(tensor|module|optim|sched|scaler|accum|dataset|loader|meter|transform|profile) \*|luge_status |luge_scope |double |int |(const )?void \*)$")
 NEVER = {
     "luge_error", "luge_error_take", "luge_fail", "luge_scope_exit", "luge_none", "luge_retain", "luge_keep", "luge_line_leave_", "luge_line_leave_status_",
     "luge_tensor_grad", "luge_module_param_count", "luge_num_threads", "luge_loader_epoch", "luge_optim_lr",
