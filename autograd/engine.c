@@ -299,7 +299,7 @@ static void take_captures(lg_backward *b, const lg_node *n)
 static luge_status run_node(lg_backward *b, lg_node *n)
 {
     luge_scope scope = luge_scope_enter(n->op->name);
-    if (lg_self()->profile != NULL) lg_profile_mark_node();
+    if (lg_is_profiled(lg_self())) lg_profile_mark_node();
     luge_status status = lg_error();
     for (int k = 0; k < n->n_out && n->hooks != NULL && status == LUGE_OK; ++k)
         if (n->grad[k] != NULL) status = lg_hooks_on_grad(n->hooks, k, &n->grad[k]);

@@ -507,8 +507,8 @@ void *lg_memory_alloc(lg_memory *m, size_t bytes)
     }
     char *start = b->start;
     pthread_mutex_unlock(&m->lock);
-    luge_profile *profile = lg_self()->profile;
-    if (profile != NULL) profile->bytes += (int64_t)bytes;
+    lg_thread *self = lg_self();
+    if (lg_is_profiled(self)) self->profile->bytes += (int64_t)bytes;
     if (m->on_host) ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     return start;
 }

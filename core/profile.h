@@ -63,6 +63,9 @@ struct luge_profile {
     int64_t steps, skipped;
 };
 
+/* Whether a thread is recorded: nearly never. */
+static inline bool lg_is_profiled(const lg_thread *self) { return __builtin_expect(self->profile != NULL, 0); }
+
 /* A call of an op, under the name of its row in ops.def. `given`: its inputs before casts. */
 luge_status lg_profile_op(const char *name, lg_call *call, luge_tensor *const *given, luge_tensor **in,
                           luge_status (*run)(lg_call *, luge_tensor *const *, luge_tensor **));

@@ -96,7 +96,7 @@ static void close_frame(lg_thread *self)
     /* luge_keep has made the room. */
     for (int i = f.kept_from; i < self->n_kept; ++i) self->owned[self->n_owned++] = self->kept[i];
     self->n_kept = f.kept_from;
-    if (self->profile != NULL && f.name[0] != '\0') lg_profile_exit(f.id);
+    if (lg_is_profiled(self) && f.name[0] != '\0') lg_profile_exit(f.id);
 }
 
 void lg_scope_close_all(lg_thread *self)
@@ -138,7 +138,7 @@ luge_scope luge_scope_enter(const char *name)
     lg_frame *f = open_frame(self, true);
     if (f == NULL) return (luge_scope){0};
     if (name != NULL) copy_name(f->name, name);
-    if (self->profile != NULL && f->name[0] != '\0') lg_profile_enter(f);
+    if (lg_is_profiled(self) && f->name[0] != '\0') lg_profile_enter(f);
     return (luge_scope){f->id};
 }
 

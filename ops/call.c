@@ -449,8 +449,8 @@ static luge_status run_call(lg_call *call, luge_tensor *const *given, luge_tenso
  * success call->out owns its tensors (in place: the caller does), on failure all are NULL. */
 static luge_status perform(lg_call *call, luge_tensor *const *given, luge_tensor **in)
 {
-    if (lg_self()->profile == NULL) return run_call(call, given, in);
-    return lg_profile_op(lg_op_row(call->op), call, given, in, run_call);
+    if (lg_is_profiled(lg_self())) return lg_profile_op(lg_op_row(call->op), call, given, in, run_call);
+    return run_call(call, given, in);
 }
 
 luge_status lg_perform(lg_call *call, luge_tensor *const *given)
