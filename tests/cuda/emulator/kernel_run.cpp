@@ -130,6 +130,19 @@ bool same(site a, site b) { return a.line == b.line && (a.file == b.file || strc
 
 /* ---- fibers */
 
+#ifdef LG_EMULATOR_ASAN
+/* A fiber goes on, or begins (fake_stack NULL). The first of a launch comes from the launching thread's stack. */
+void arrive(void *fake_stack)
+{
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
+    if (run.main_stack != nullptr) return;
+    run.main_stack = bottom;
+    run.main_stack_bytes = bytes;
+}
+#endif
+
 void switch_to(fiber *next)
 {
     fiber *own = run.current;
@@ -141,7 +154,7 @@ void switch_to(fiber *next)
 #endif
     lg_switch_stacks(&own->top, next->top);
 #ifdef LG_EMULATOR_ASAN
-    __sanitizer_finish_switch_fiber(own->fake_stack, nullptr, nullptr);
+    arrive(own->fake_stack);
 #endif
     if (own->thread >= 0) threadIdx = run.thread[own->thread].index;
 }
@@ -239,13 +252,7 @@ void run_next_thread()
 void fiber_entry()
 {
 #ifdef LG_EMULATOR_ASAN
-    const void *bottom;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
-    if (run.main_stack == nullptr) {
-        run.main_stack = bottom;
-        run.main_stack_bytes = bytes;
-    }
+    arrive(nullptr);
 #endif
     for (;;) {
         fiber *own = run.current;
