@@ -80,6 +80,7 @@ typedef struct arena {
 
 struct lg_memory {
     pthread_mutex_t lock;
+    _Atomic int64_t in_use; /* stats.allocated_bytes, for the sibling */
     lg_device *device;
     bool on_host; /* its memory is the host's: the CPU's, or pinned for the device */
     bool holds;   /* freed blocks are held */
@@ -410,11 +411,17 @@ static void trim(lg_memory *m)
     }
 }
 
-/* The device's other allocator of the same memory, unless another thread is in it. */
-static void trim_sibling(lg_memory *m)
+/* The device's other allocator of the same memory; NULL if there is none. */
+static lg_memory *sibling_of(const lg_memory *m)
 {
     const lg_device *d = m->device;
-    lg_memory *sibling = m == d->memory ? d->uploads : m == d->uploads ? d->memory : NULL;
+    return m == d->memory ? d->uploads : m == d->uploads ? d->memory : NULL;
+}
+
+/* Unless another thread is in it. */
+static void trim_sibling(lg_memory *m)
+{
+    lg_memory *sibling = sibling_of(m);
     if (sibling == NULL || pthread_mutex_trylock(&sibling->lock) != 0) return;
     trim(sibling);
     pthread_mutex_unlock(&sibling->lock);
@@ -453,11 +460,17 @@ static block *take_block(lg_memory *m, bool large, size_t size)
     return b;
 }
 
+static int64_t in_use_by(const lg_memory *m)
+{
+    return m != NULL ? atomic_load_explicit(&m->in_use, memory_order_relaxed) : 0;
+}
+
+/* A limit is on both allocators of a device together. */
 static block *serve(lg_memory *m, size_t bytes)
 {
     luge_memory_stats *s = &m->stats;
     if (bytes > PTRDIFF_MAX - LARGE_SEGMENT || lg_fault(LG_FAULT_DEVICE)) return NULL;
-    if (s->limit > 0 && (int64_t)bytes > s->limit - s->allocated_bytes) return NULL;
+    if (s->limit > 0 && (int64_t)bytes > s->limit - s->allocated_bytes - in_use_by(sibling_of(m))) return NULL;
 
     if (m->held != NULL) let_go(m, false);
     bool large = bytes > SMALL_MAX;
@@ -473,6 +486,7 @@ static block *serve(lg_memory *m, size_t bytes)
     }
     b->state = BLOCK_USED;
     s->allocated_bytes += (int64_t)bytes;
+    atomic_store_explicit(&m->in_use, s->allocated_bytes, memory_order_relaxed);
     if (s->allocated_bytes > s->allocated_peak) s->allocated_peak = s->allocated_bytes;
     ++s->allocations;
     ++s->live_tensors;
@@ -527,6 +541,7 @@ void lg_memory_free(lg_memory *m, void *memory, size_t bytes)
     assert(b != NULL && b->state == BLOCK_USED);
     if (b != NULL) {
         m->stats.allocated_bytes -= (int64_t)bytes;
+        atomic_store_explicit(&m->in_use, m->stats.allocated_bytes, memory_order_relaxed);
         --m->stats.live_tensors;
         if (m->holds)
             hold(m, b);

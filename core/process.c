@@ -184,6 +184,7 @@ luge_status luge_set_memory_limit(luge_device device, int64_t bytes)
     lg_device *d = lg_device_get(device);
     if (d == NULL) return lg_self()->error;
     lg_memory_set_limit(d->memory, bytes);
+    if (d->uploads != NULL) lg_memory_set_limit(d->uploads, bytes);
     return LUGE_OK;
 }
 

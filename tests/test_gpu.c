@@ -178,6 +178,89 @@ static void nobody_waits_with_mixed_precision(void **state)
     luge_module_destroy(net);
 }
 
+/* ---- products and convolutions are the libraries' */
+
+static long calls_of(const char *function)
+{
+    long (*count)(const char *);
+    *(void **)&count = emulator("lg_emulator_count");
+    if (count == NULL) skip();
+    return count(function);
+}
+
+static luge_module *residual(int64_t in, int64_t out, int64_t stride)
+{
+    const luge_conv2d_options first = {.stride = stride, .padding = 1, .no_bias = true}, second = {.padding = 1, .no_bias = true},
+                              shortcut = {.stride = stride, .no_bias = true};
+    luge_module *body = luge_nn_sequential(luge_nn_conv2d(in, out, 3, &first), luge_nn_batch_norm2d(out, NULL), luge_nn_relu(),
+                                           luge_nn_conv2d(out, out, 3, &second), luge_nn_batch_norm2d(out, NULL));
+    luge_module *down = in == out && stride == 1 ? NULL
+                            : luge_nn_sequential(luge_nn_conv2d(in, out, 1, &shortcut), luge_nn_batch_norm2d(out, NULL));
+    return luge_nn_sequential(luge_nn_residual(body, down), luge_nn_relu());
+}
+
+/* ResNet-18, an eighth as wide: 20 convolutions and a linear layer. */
+static luge_module *resnet18(void)
+{
+    const luge_conv2d_options stem = {.padding = 1, .no_bias = true};
+    return luge_nn_sequential(luge_nn_conv2d(3, 8, 3, &stem), luge_nn_batch_norm2d(8, NULL), luge_nn_relu(), residual(8, 8, 1),
+                              residual(8, 8, 1), residual(8, 16, 2), residual(16, 16, 1), residual(16, 32, 2), residual(32, 32, 1),
+                              residual(32, 64, 2), residual(64, 64, 1), luge_nn_adaptive_avg_pool2d(1, 1), luge_nn_flatten(),
+                              luge_nn_linear(64, CLASSES, NULL));
+}
+
+static luge_module *lenet(void)
+{
+    return luge_nn_sequential(luge_nn_conv2d(3, 4, 3, NULL), luge_nn_relu(), luge_nn_conv2d(4, 8, 3, NULL), luge_nn_relu(),
+                              luge_nn_max_pool2d(2, NULL), luge_nn_flatten(), luge_nn_linear(8 * 36, 16, NULL), luge_nn_relu(),
+                              luge_nn_linear(16, CLASSES, NULL));
+}
+
+/* Each layer's output, gradient of the weight and, but for the first layer, of the input. */
+static void models_use_the_libraries(void **state)
+{
+    (void)state;
+    static const struct {
+        luge_module *(*make)(void);
+        int convolutions, linears, transposes;
+    } models[] = {{lenet, 2, 2, 2}, {resnet18, 20, 1, 0}};
+    for (int m = 0; m < 2; ++m)
+        for (int low = LUGE_F32; low <= LUGE_F16; low += LUGE_F16 - LUGE_F32) {
+            LUGE_SCOPE("model");
+            luge_seed(3);
+            luge_module *net = models[m].make();
+            luge_optim *optim = luge_sgd_create(net, 0.01, &(luge_sgd_options){.momentum = 0.9});
+            luge_scaler *scaler = luge_scaler_create(NULL);
+            luge_tensor *x = luge_channels_last(luge_randn(LUGE_SHAPE(2, 3, 16, 16), NULL)), *labels = luge_randint(0, CLASSES, LUGE_SHAPE(2));
+            for (int step = 0; step < 3; ++step) {
+                LUGE_SCOPE("step");
+                const luge_device_counts before = counts();
+                const luge_op_counts ops = luge_op_count();
+                const long executed = calls_of("cudnnBackendExecute"), products = calls_of("cublasLtMatmul") + calls_of("cublasGemmEx");
+                luge_tensor *loss;
+                {
+                    LUGE_AUTOCAST((luge_dtype)low);
+                    loss = luge_cross_entropy(luge_forward(net, x), labels, NULL);
+                }
+                luge_backward(luge_scaler_scale(scaler, loss));
+                luge_scaler_step(scaler, optim);
+                luge_scaler_update(scaler);
+                luge_optim_zero_grad(optim);
+                assert_ok();
+                assert_int_equal(calls_of("cudnnBackendExecute") - executed, 3 * models[m].convolutions - 1);
+                assert_int_equal(calls_of("cublasLtMatmul") + calls_of("cublasGemmEx") - products, 3 * models[m].linears);
+                assert_int_equal(luge_op_count().references, ops.references);
+                if (step == 0) continue;
+                assert_int_equal(luge_op_count().transposes - ops.transposes, models[m].transposes);
+                assert_int_equal(counts().waits, before.waits);
+                assert_int_equal(counts().device_allocations, before.device_allocations);
+            }
+            luge_scaler_destroy(scaler);
+            luge_optim_destroy(optim);
+            luge_module_destroy(net);
+        }
+}
+
 /* An MLP with two hidden layers: 20 launches, those of libraries among them, are what a step may take. */
 static void a_step_of_an_mlp_is_few_launches(void **state)
 {
@@ -324,7 +407,12 @@ static void a_full_device_is_an_error(void **state)
     assert_int_equal(luge_set_memory_limit(gpu, luge_memory_get_stats(gpu).allocated_bytes + (1 << 20)), LUGE_OK);
     assert_null(luge_zeros(LUGE_SHAPE(1 << 20), NULL));
     assert_error(LUGE_ERR_OUT_OF_MEMORY, "out of memory on cuda:0: 4194304 bytes asked for");
+    /* What is uploaded without waiting counts, too. */
+    luge_tensor *pinned = luge_ones(LUGE_SHAPE(1 << 19), &(luge_tensor_options){.pinned = true, .device = luge_device_cpu()});
+    assert_null(luge_to(pinned, gpu, &(luge_to_options){.non_blocking = true}));
+    assert_error(LUGE_ERR_OUT_OF_MEMORY, "out of memory on cuda:0: 2097152 bytes asked for");
     assert_int_equal(luge_set_memory_limit(gpu, 0), LUGE_OK);
+    assert_non_null(luge_to(pinned, gpu, &(luge_to_options){.non_blocking = true}));
     assert_true(luge_item(luge_sum(x, LUGE_ALL_AXES)) == 4);
     luge_memory_empty_cache(gpu);
     fail_next("cudaMalloc", 0); /* tried again after the cache was given back */
@@ -409,7 +497,7 @@ int main(void)
     if (on_cpu()) return 77;
     const struct CMUnitTest tests[] = {
         OP_TEST(a_step_of_an_mlp_is_few_launches),
-        OP_TEST(nobody_waits_with_mixed_precision), OP_TEST(nobody_waits_in_a_step),     OP_TEST(wrong_data_is_told_when_somebody_waits),
+        OP_TEST(models_use_the_libraries), OP_TEST(nobody_waits_with_mixed_precision), OP_TEST(nobody_waits_in_a_step),     OP_TEST(wrong_data_is_told_when_somebody_waits),
         OP_TEST(copies_without_waiting),     OP_TEST(gradients_cross_devices),
         OP_TEST(numbers_of_the_host),        OP_TEST(a_full_device_is_an_error),
         OP_TEST(a_copy_that_fails_is_an_error), OP_TEST(forked_children_cannot_use_it),
