@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -172,6 +173,32 @@ bool runnable(cudaStream_t stream)
     return first.awaits == nullptr || first.awaits->done;
 }
 
+/* What is on a stack while a stream works must not be what the host has there later: nothing would order the
+ * two for TSan. */
+struct { ucontext_t host, own; operation *work; } detour;
+
+void act_there()
+{
+    detour.work->act();
+}
+
+void act(cudaStream_t stream, operation *work)
+{
+    constexpr size_t bytes = 1 << 20;
+    if (!with_tsan) {
+        work->act();
+        return;
+    }
+    if (stream->stack == nullptr) stream->stack.reset(new char[bytes]);
+    detour.work = work;
+    getcontext(&detour.own);
+    detour.own.uc_stack.ss_sp = stream->stack.get();
+    detour.own.uc_stack.ss_size = bytes;
+    detour.own.uc_link = &detour.host;
+    makecontext(&detour.own, act_there, 0);
+    swapcontext(&detour.host, &detour.own);
+}
+
 void run_operation(cudaStream_t stream, operation *work)
 {
     device_state &own = device[stream->device];
@@ -179,7 +206,7 @@ void run_operation(cudaStream_t stream, operation *work)
     if (own.broken != cudaSuccess) return; /* nothing runs any more */
     open_devices(1u << stream->device | own.peers | work->devices);
     if (work->kernel != nullptr) run_kernel(work->kernel, &work->before, &work->after, stream->number);
-    else if (work->act != nullptr) work->act();
+    else if (work->act != nullptr) act(stream, work);
 }
 
 /* The first of the queue, for which nothing has to be waited. */

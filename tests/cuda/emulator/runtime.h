@@ -40,6 +40,7 @@ struct CUstream_st {
     std::deque<std::unique_ptr<emulated::operation>> queue;
     char sync;
     void *context; /* TSan's */
+    std::unique_ptr<char[]> stack; /* with TSan: on which libraries do the stream's work */
 };
 
 struct CUevent_st {
