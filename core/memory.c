@@ -95,6 +95,7 @@ struct lg_memory {
     int n_spare;
     chunk *chunks;
     luge_memory_stats stats;
+    char peak_op[LG_SCOPE_NAME]; /* that ran when most was allocated; "" */
 };
 
 /* Every allocator. They lie in static memory, which goes with the library: they cannot be freed before,
@@ -466,6 +467,13 @@ static int64_t in_use_by(const lg_memory *m)
 }
 
 /* A limit is on both allocators of a device together. */
+static void note_peak(lg_memory *m)
+{
+    const char *op = lg_self()->op;
+    m->stats.allocated_peak = m->stats.allocated_bytes;
+    strncpy(m->peak_op, op != NULL ? op : "", sizeof m->peak_op - 1);
+}
+
 static block *serve(lg_memory *m, size_t bytes)
 {
     luge_memory_stats *s = &m->stats;
@@ -487,13 +495,13 @@ static block *serve(lg_memory *m, size_t bytes)
     b->state = BLOCK_USED;
     s->allocated_bytes += (int64_t)bytes;
     atomic_store_explicit(&m->in_use, s->allocated_bytes, memory_order_relaxed);
-    if (s->allocated_bytes > s->allocated_peak) s->allocated_peak = s->allocated_bytes;
+    if (s->allocated_bytes > s->allocated_peak) note_peak(m);
     ++s->allocations;
     ++s->live_tensors;
     return b;
 }
 
-static void *fail(const lg_memory *m, size_t bytes, const luge_memory_stats *s)
+static void *fail(const lg_memory *m, size_t bytes, const luge_memory_stats *s, const char *peak_op)
 {
     const lg_backend *backend = m->device->backend;
     if (backend->check != NULL && backend->check(m->device) != LUGE_OK) return NULL;
@@ -501,11 +509,11 @@ static void *fail(const lg_memory *m, size_t bytes, const luge_memory_stats *s)
     char limit[48] = "there is no limit";
     if (s->limit > 0) snprintf(limit, sizeof limit, "the limit is %lld", (long long)s->limit);
     lg_fail(LUGE_ERR_OUT_OF_MEMORY,
-            "%s%sout of %smemory on %s:%d: %zu bytes asked for, %lld in use by %lld tensors (at most %lld so far), "
+            "%s%sout of %smemory on %s:%d: %zu bytes asked for, %lld in use by %lld tensors (at most %lld so far%s%s), "
             "%lld reserved, %s; use smaller batches or free tensors",
             op ? op : "", op ? ": " : "", m->holds && m->on_host ? "pinned " : "", m->device->backend->name, m->device->id.index, bytes,
             (long long)s->allocated_bytes, (long long)s->live_tensors, (long long)s->allocated_peak,
-            (long long)s->reserved_bytes, limit);
+            peak_op[0] != '\0' ? ", in " : "", peak_op, (long long)s->reserved_bytes, limit);
     return NULL;
 }
 
@@ -516,8 +524,10 @@ void *lg_memory_alloc(lg_memory *m, size_t bytes)
     if (b == NULL) {
         ++m->stats.failures;
         luge_memory_stats stats = m->stats;
+        char peak_op[LG_SCOPE_NAME];
+        memcpy(peak_op, m->peak_op, sizeof peak_op);
         pthread_mutex_unlock(&m->lock);
-        return fail(m, bytes, &stats);
+        return fail(m, bytes, &stats, peak_op);
     }
     char *start = b->start;
     pthread_mutex_unlock(&m->lock);
@@ -630,6 +640,7 @@ void lg_memory_reset_peak(lg_memory *m)
     pthread_mutex_lock(&m->lock);
     m->stats.allocated_peak = m->stats.allocated_bytes;
     m->stats.reserved_peak = m->stats.reserved_bytes;
+    m->peak_op[0] = '\0';
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/memory.h"
+#include "core/origin.h"
 #include "core/pool.h"
 #include "core/services.h"
 #include "core/thread.h"
@@ -193,24 +194,40 @@ static double mebibytes(int64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
+/* What holds the memory, the largest first. */
+static void write_holders(char *to, size_t size, const lg_origin *list, int n)
+{
+    enum { MOST = 20 };
+    size_t used = 0;
+    to[0] = '\0';
+    for (int i = 0; i < n && i < MOST && used < size; ++i)
+        used += (size_t)snprintf(to + used, size - used, "%s  %12.3f MiB in %5lld  %s\n", i == 0 ? "held by tensors of\n" : "",
+                                 mebibytes(list[i].bytes), (long long)list[i].storages, list[i].name);
+    if (n > MOST && used < size) snprintf(to + used, size - used, "  and %d more\n", n - MOST);
+}
+
 const char *luge_memory_report(luge_device device)
 {
     if (!luge_device_usable(device)) return luge_device_why_not(device);
     const lg_device *d = lg_device_get(device);
     if (d == NULL) return luge_error_text();
     luge_memory_stats s = luge_memory_get_stats(device);
-    char limit[32] = "none";
+    char limit[32] = "none", holders[8192];
     if (s.limit > 0) snprintf(limit, sizeof limit, "%.1f MiB", mebibytes(s.limit));
+    lg_origin *list = NULL;
+    const int n = lg_origin_list(d, &list);
+    write_holders(holders, sizeof holders, list, n);
+    lg_free(list);
     return lg_borrow_text("memory of %s:%d        now          peak\n"
                           "  in use    %12.1f MiB %9.1f MiB   in %lld tensors\n"
                           "  cached    %12.1f MiB\n"
                           "  reserved  %12.1f MiB %9.1f MiB\n"
                           "  limit     %16s\n"
-                          "  requests  %lld, of which %lld went to the system and %lld failed\n",
+                          "  requests  %lld, of which %lld went to the system and %lld failed\n%s",
                           d->backend->name, d->id.index, mebibytes(s.allocated_bytes), mebibytes(s.allocated_peak),
                           (long long)s.live_tensors, mebibytes(s.reserved_bytes - s.allocated_bytes),
                           mebibytes(s.reserved_bytes), mebibytes(s.reserved_peak), limit, (long long)s.allocations,
-                          (long long)s.system_allocations, (long long)s.failures);
+                          (long long)s.system_allocations, (long long)s.failures, holders);
 }
 
 /* ---- forks */

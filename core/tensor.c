@@ -3,6 +3,7 @@
 #include "core/tensor.h"
 
 #include "core/alloc.h"
+#include "core/origin.h"
 #include "core/services.h"
 #include "core/thread.h"
 
@@ -41,6 +42,7 @@ lg_storage *lg_storage_create(lg_device *device, lg_memory *memory, size_t bytes
     *s = (lg_storage){.device = device, .memory = memory, .data = data, .bytes = bytes};
     atomic_init(&s->refs, 1);
     s->id = 1 + atomic_fetch_add_explicit(&storages_made, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&lg_records_memory, memory_order_relaxed)) lg_origin_enter(s);
     return s;
 }
 
@@ -56,6 +58,7 @@ void lg_storage_release(lg_storage *s)
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
+    if (s->origin > 0) lg_origin_leave(s);
     if (s->release != NULL) {
         s->release(s);
     } else if (s->data != NULL) {

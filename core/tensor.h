@@ -21,6 +21,7 @@ typedef struct lg_storage {
     lg_memory *memory;         /* where data is from: the device's, or one that holds (core/device.h) */
     void *data;                /* NULL if bytes is 0 */
     size_t bytes;              /* asked for */
+    int origin;                /* what made it, in core/origin.c; 0: not recorded */
     uint64_t id;               /* never reused: caches of packed weights are keyed by (id, version) */
     void (*release)(struct lg_storage *);  /* frees data that is not the allocator's; NULL: it is */
     void *release_data;

@@ -306,7 +306,10 @@ static void message_says_what_and_where(void **state)
 {
     (void)state;
     lg_memory_set_limit(memory, 5000);
-    void *a = take(3000), *b = take(1500);
+    void *a = take(3000);
+    lg_self()->op = "linear";
+    void *b = take(1500);
+    lg_self()->op = NULL;
     give(b, 1500);
     luge_scope s = luge_scope_enter("step");
     lg_self()->op = "conv2d";
@@ -315,7 +318,7 @@ static void message_says_what_and_where(void **state)
     luge_scope_exit(s, NULL);
     const char *text = luge_error_text();
     const char *parts[] = {"step: conv2d: out of memory on machine:3", "2345 bytes asked for",
-                           "3000 in use by 1 tensor", "at most 4500", "the limit is 5000"};
+                           "3000 in use by 1 tensor", "at most 4500 so far, in linear", "the limit is 5000"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
         if (strstr(text, parts[i]) == NULL) fail_msg("\"%s\" is not in \"%s\"", parts[i], text);
     }

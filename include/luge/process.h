@@ -115,8 +115,16 @@ LUGE_API luge_status luge_memory_reset_peak(luge_device device);
 LUGE_API luge_status luge_memory_empty_cache(luge_device device);
 /** Refuses allocations that would make tensors hold more than `bytes`; 0 lifts the limit. */
 LUGE_API luge_status luge_set_memory_limit(luge_device device, int64_t bytes);
-/** A table of what is allocated, for people. Borrowed from the scope, never NULL. */
+/** Notes from now on, of the whole process, which op in which scopes makes each tensor's memory, for
+ *  luge_memory_report and luge_memory_snapshot; false: no longer. It costs a lock and a look into a table for each
+ *  tensor that is made or freed; while it is off, nothing. PyTorch: torch.cuda.memory._record_memory_history. */
+LUGE_API luge_status luge_memory_record(bool on);
+/** A table of what is allocated, for people; below it, if luge_memory_record is on, what holds it: the bytes and
+ *  tensors alive by scope path and op, the largest first. Borrowed from the scope, never NULL. */
 LUGE_API const char *luge_memory_report(luge_device device);
+/** The same as JSON: {"device", "index", "stats": {luge_memory_stats}, "holders": [{"made_by", "bytes", "tensors"}]},
+ *  "{}" for a device that is not usable. Borrowed from the scope, never NULL. */
+LUGE_API const char *luge_memory_snapshot(luge_device device);
 
 /** How many Luge objects of each kind are alive in the process: for leak checks. */
 typedef struct luge_live_counts {
