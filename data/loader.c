@@ -11,6 +11,7 @@
 #include "core/services.h"
 #include "core/thread.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 
 #define PROGRESS_SECONDS 0.1
 
@@ -281,6 +282,40 @@ static luge_status next_batch(luge_loader *l, luge_batch *batch)
     };
     l->position += size;
     return LUGE_OK;
+}
+
+/* ---- where it is */
+
+enum { SEED, EPOCH, IN_EPOCH, POSITION, BATCH_INDEX, BATCH_SIZE };
+
+void lg_loader_get(const luge_loader *l, int64_t numbers[LG_LOADER_NUMBERS])
+{
+    numbers[SEED] = (int64_t)l->seed;
+    numbers[EPOCH] = l->epoch;
+    numbers[IN_EPOCH] = l->in_epoch;
+    numbers[POSITION] = l->position;
+    numbers[BATCH_INDEX] = l->batch_index;
+    numbers[BATCH_SIZE] = l->batch_size;
+}
+
+luge_status lg_loader_check(const luge_loader *l, const int64_t numbers[LG_LOADER_NUMBERS])
+{
+    const bool good = numbers[EPOCH] >= 0 && numbers[EPOCH] <= INT32_MAX && numbers[IN_EPOCH] >> 1 == 0 && numbers[POSITION] >= 0 &&
+                      numbers[POSITION] <= l->dataset->type.size && numbers[BATCH_INDEX] >= 0 && numbers[BATCH_SIZE] >= 1;
+    return good ? LUGE_OK
+                : lg_fail(LUGE_ERR_FORMAT, "epoch %" PRId64 ", sample %" PRId64 " of %" PRId64 ": no place of this loader",
+                          numbers[EPOCH], numbers[POSITION], l->dataset->type.size);
+}
+
+void lg_loader_set(luge_loader *l, const int64_t numbers[LG_LOADER_NUMBERS])
+{
+    l->seed = (uint64_t)numbers[SEED];
+    l->epoch = (int)numbers[EPOCH];
+    l->batch_size = numbers[BATCH_SIZE];
+    l->in_epoch = false;
+    if (numbers[IN_EPOCH] != 0) begin_epoch(l);
+    l->position = numbers[POSITION];
+    l->batch_index = numbers[BATCH_INDEX];
 }
 
 bool luge_loader_next(luge_loader *loader, luge_batch *batch)

@@ -51,6 +51,9 @@ luge_sched *lg_sched_retain(luge_sched *sched);
 void lg_sched_release(luge_sched *sched);
 /* Writes the schedule's position and its factor there. */
 luge_status lg_optim_set_position(luge_optim *o, double position, double factor);
+/* The factor of a schedule at a position; the optimizer that it belongs to. */
+double lg_sched_factor_at(const luge_sched *sched, double position);
+luge_optim *lg_sched_optim(const luge_sched *sched);
 /* One of the scalars; waits for the device. NaN if that fails. */
 double lg_optim_scalar(const luge_optim *o, int which);
 /* A pass without items, on the device of the scalars. */

@@ -135,6 +135,16 @@ double luge_sched_factor(const luge_sched *sched, int64_t step)
     return sched != NULL && step >= 0 ? lg_sched_factor(&sched->rule, (double)step) : NAN;
 }
 
+double lg_sched_factor_at(const luge_sched *sched, double position)
+{
+    return lg_sched_factor(&sched->rule, position);
+}
+
+luge_optim *lg_sched_optim(const luge_sched *sched)
+{
+    return sched->optim;
+}
+
 void lg_sched_release(luge_sched *sched)
 {
     if (sched == NULL || atomic_fetch_sub_explicit(&sched->refs, 1, memory_order_acq_rel) != 1) return;

@@ -15,16 +15,32 @@ static const char *const state_names[][LG_OPTIM_STATES] = {
     [LG_MULTI_ADAMW] = {"exp_avg", "exp_avg_sq"},
 };
 
-/* How many tensors of the parameter's shape each has. */
-static int state_count(const luge_optim *o)
+int lg_state_count(const luge_optim *o)
 {
     if (o->rule.kind == LG_MULTI_SGD) return o->rule.momentum != 0 ? 1 : 0;
     return 2;
 }
 
-static luge_dtype state_dtype(const luge_tensor *param)
+luge_dtype lg_state_dtype(const luge_tensor *param)
 {
     return param->dtype == LUGE_F64 ? LUGE_F64 : LUGE_F32;
+}
+
+const char *lg_state_name(const luge_optim *o, int k)
+{
+    return state_names[o->rule.kind][k];
+}
+
+luge_status lg_state_read_steps(const luge_optim *o, float *steps)
+{
+    lg_device *device = o->steps->storage->device;
+    return o->count == 0 ? LUGE_OK : device->backend->to_host(device, steps, lg_data(o->steps), (size_t)o->count * sizeof *steps);
+}
+
+luge_status lg_state_write_steps(luge_optim *o, const float *steps)
+{
+    lg_device *device = o->steps->storage->device;
+    return o->count == 0 ? LUGE_OK : device->backend->from_host(device, lg_data(o->steps), steps, (size_t)o->count * sizeof *steps);
 }
 
 /* ---- place */
@@ -101,7 +117,7 @@ luge_status lg_state_place(luge_optim *o, lg_device *device)
 /* Whether `state` can be stepped with the parameter as it is. */
 static bool fits(const luge_tensor *state, const luge_tensor *param)
 {
-    return state->dtype == state_dtype(param) && state->storage->device == param->storage->device &&
+    return state->dtype == lg_state_dtype(param) && state->storage->device == param->storage->device &&
            memcmp(state->stride, param->stride, (size_t)param->shape.rank * sizeof param->stride[0]) == 0;
 }
 
@@ -131,13 +147,13 @@ static void keep_new(luge_optim *o, int n)
 luge_status lg_state_prepare(luge_optim *o, int n, lg_device *device)
 {
     if (lg_state_place(o, device) != LUGE_OK) return lg_error();
-    const int states = state_count(o);
+    const int states = lg_state_count(o);
     for (int i = 0; i < n; ++i) {
         const lg_param *p = &o->param[o->item_of[i]];
         for (int k = 0; k < states; ++k) {
             luge_tensor *state = p->state[k];
             if (state == NULL || !fits(state, p->tensor)) {
-                state = lg_values_like(p->tensor, state_dtype(p->tensor), state);
+                state = lg_values_like(p->tensor, lg_state_dtype(p->tensor), state);
                 if (state == NULL) {
                     drop_new(o, i + 1); /* what this item has is old, new, or not set */
                     return lg_error();
@@ -185,7 +201,7 @@ luge_status luge_optim_each_state(luge_optim *optim, luge_optim_state_fn visit, 
     for (int i = 0; i < optim->count && lg_ok(); ++i) {
         const lg_param *p = &optim->param[i];
         if (!p->started) continue;
-        for (int k = 0; k < state_count(optim) && lg_ok(); ++k) {
+        for (int k = 0; k < lg_state_count(optim) && lg_ok(); ++k) {
             if (p->state[k] != NULL && lg_lend(p->state[k]) != NULL) {
                 visit(p->name, state_names[optim->rule.kind][k], p->state[k], user);
             }
@@ -218,9 +234,9 @@ static luge_status set_step(lg_param *p, luge_tensor *value)
 static luge_status set_tensor(luge_optim *o, lg_param *p, int k, luge_tensor *value)
 {
     luge_tensor *made[LG_OPTIM_STATES] = {0};
-    for (int j = 0; j < state_count(o) && lg_ok(); ++j) {
+    for (int j = 0; j < lg_state_count(o) && lg_ok(); ++j) {
         if (j == k || p->state[j] == NULL) {
-            made[j] = lg_values_like(p->tensor, state_dtype(p->tensor), j == k ? value : NULL);
+            made[j] = lg_values_like(p->tensor, lg_state_dtype(p->tensor), j == k ? value : NULL);
         }
     }
     /* A momentum that is there already is not the first: PyTorch saves no count with it. */
@@ -248,8 +264,8 @@ luge_status luge_optim_set_state(luge_optim *optim, const char *param, const cha
         status = set_step(p, value);
     } else {
         int k = 0;
-        while (k < state_count(optim) && strcmp(what, state_names[optim->rule.kind][k]) != 0) ++k;
-        if (k == state_count(optim)) {
+        while (k < lg_state_count(optim) && strcmp(what, state_names[optim->rule.kind][k]) != 0) ++k;
+        if (k == lg_state_count(optim)) {
             return lg_fail(LUGE_ERR_ARGUMENT, "%s: this optimizer has no state \"%s\"", self, what);
         }
         if (!lg_shape_equal(&value->shape, &p->tensor->shape)) {

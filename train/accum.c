@@ -13,6 +13,7 @@
 #include "core/thread.h"
 #include "core/undo.h"
 #include "optim/optim.h"
+#include "train/accum.h"
 
 /* What is done at the end of a window, in this order. */
 typedef enum stage { UNSCALE, CLIP_VALUE, CLIP_NORM, STEP, UPDATE, SCHEDULE, DONE } stage;
@@ -85,6 +86,32 @@ int luge_accum_pending(const luge_accum *accum)
 int64_t luge_accum_splits(const luge_accum *accum)
 {
     return accum != NULL ? accum->splits : 0;
+}
+
+luge_status lg_accum_get(const luge_accum *a, int64_t numbers[LG_ACCUM_NUMBERS])
+{
+    if (a->stage != UNSCALE)
+        return lg_fail(LUGE_ERR_STATE, "a window's step found no memory; luge_accum_flush ends it");
+    numbers[0] = a->micro;
+    numbers[1] = a->items;
+    numbers[2] = a->first;
+    return LUGE_OK;
+}
+
+luge_status lg_accum_check(const luge_accum *a, const int64_t numbers[LG_ACCUM_NUMBERS])
+{
+    const bool empty = numbers[0] == 0 && numbers[1] == 0 && numbers[2] == 0;
+    if (empty || (numbers[0] > 0 && numbers[0] <= a->window && numbers[2] > 0 && numbers[1] >= numbers[2])) return LUGE_OK;
+    return lg_fail(LUGE_ERR_FORMAT, "%lld micro-batches of %lld items: no state of a window of %d", (long long)numbers[0],
+                   (long long)numbers[1], a->window);
+}
+
+void lg_accum_set(luge_accum *a, const int64_t numbers[LG_ACCUM_NUMBERS])
+{
+    a->micro = (int)numbers[0];
+    a->items = numbers[1];
+    a->first = numbers[2];
+    a->stage = UNSCALE;
 }
 
 /* ---- the end of a window */

@@ -1,5 +1,6 @@
 /** @file train.h
- *  Windows of gradient accumulation: several small batches make one step. */
+ *  Windows of gradient accumulation, in which several small batches make one step; runs that are saved and
+ *  resumed; the largest batch that fits. */
 #ifndef LUGE_TRAIN_H
 #define LUGE_TRAIN_H
 
@@ -52,6 +53,38 @@ LUGE_API int luge_accum_pending(const luge_accum *accum);
 LUGE_API int64_t luge_accum_splits(const luge_accum *accum);
 /** Destroys the window; NULL is fine. Gradients stay. */
 LUGE_API void luge_accum_destroy(luge_accum *accum);
+
+/** What belongs to one training run. Unset parts are neither saved nor loaded. */
+typedef struct luge_run {
+    const char *name;            /**< Prefix of all names in the file; needed where runs are chained. */
+    luge_module *module;         /**< Weights and buffers, under PyTorch's names. */
+    luge_optim *optim;           /**< State of its parameters, and where its schedule is. */
+    luge_sched *sched;           /**< Of `optim`. */
+    luge_scaler *scaler;         /**< Scale and counts. */
+    luge_accum *accum;           /**< An open window, with its gradients. */
+    luge_loader *loader;         /**< Epoch, place in it, seed, batch size. */
+    const struct luge_run *next; /**< Another run in the same file: a second net with its optimizer. */
+    int keep_last;               /**< So many older files are kept beside it: PATH.1 is the last, PATH.2 the one before. */
+    LUGE_RESERVED(8);            /**< Zero. */
+} luge_run;
+
+/** Saves a run as one safetensors file, with the thread's random numbers: replaced in one step, so that a crash
+ *  at any moment leaves the old file or the new one. A run that loads it goes on with the same bits as if it had
+ *  never stopped, also in the middle of an epoch and of a window. Waits for a device. */
+LUGE_API luge_status luge_run_save(const luge_run *run, const char *path) LUGE_MUST_CHECK;
+/** Loads what luge_run_save has written, into a run that has the same parts. All of the file is read, its checksum
+ *  compared, and every difference reported at once (LUGE_ERR_FORMAT) before anything is changed. */
+LUGE_API luge_status luge_run_load(const luge_run *run, const char *path);
+/** luge_run_load; where there is no such file nothing happens: a fresh start. */
+LUGE_API luge_status luge_run_resume(const luge_run *run, const char *path);
+
+/** Forward, backward and step with a batch of that size; LUGE_ERR_OUT_OF_MEMORY where it does not fit. Runs in a
+ *  scope, on the thread that called luge_find_batch_size, any number of times. */
+typedef luge_status (*luge_trial_fn)(int64_t batch_size, void *user);
+/** The largest size in [1, limit] for which `trial` fits, found by doubling and halving; 0 if 1 does not
+ *  (LUGE_ERR_OUT_OF_MEMORY) or on another error. The run and the thread's random numbers are afterwards as they
+ *  were, gradients too; what they were lies in host memory meanwhile. */
+LUGE_API int64_t luge_find_batch_size(const luge_run *run, int64_t limit, luge_trial_fn trial, void *user);
 
 LUGE_END_C
 
