@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/profile.h"
 #include "core/services.h"
 #include "core/thread.h"
 #include "ops/update_rules.h"
@@ -294,6 +295,26 @@ static float number(const luge_scaler *s, int which)
     return ((const float *)lg_data(s->numbers))[which];
 }
 
+static bool read_state(const luge_scaler *s, luge_scaler_state *state)
+{
+    float numbers[LG_SCALER_NUMBERS];
+    *state = s->start;
+    if (s->numbers == NULL) return true;
+    lg_device *device = s->numbers->storage->device;
+    if (device->backend->to_host(device, numbers, lg_data(s->numbers), sizeof numbers) != LUGE_OK) return false;
+    *state = (luge_scaler_state){.scale = (double)numbers[LG_SCALER_SCALE],
+                                 .growth_tracker = (int64_t)numbers[LG_SCALER_GOOD],
+                                 .skips = (int64_t)numbers[LG_SCALER_SKIPS]};
+    return true;
+}
+
+/* For whoever watches, who has to wait for a device. */
+static void note_scale(const luge_scaler *s)
+{
+    luge_scaler_state state;
+    if (lg_is_profiled(lg_self()) && read_state(s, &state)) lg_profile_scale(state.scale, state.skips > 0);
+}
+
 luge_status luge_scaler_update(luge_scaler *scaler)
 {
     static const char what[] = "luge_scaler_update";
@@ -312,6 +333,7 @@ luge_status luge_scaler_update(luge_scaler *scaler)
     if (device->backend->multi(device, &work) != LUGE_OK) return lg_error();
     lg_bump_version(scaler->numbers);
     for (int i = 0; i < scaler->count; ++i) scaler->served[i].stage = READY;
+    note_scale(scaler);
     if (lg_on_host(device) && number(scaler, LG_SCALER_SKIPS) >= (float)scaler->options.max_skips)
         return lg_fail(LUGE_ERR_NONFINITE, LG_TEXT_SCALE, (long long)number(scaler, LG_SCALER_SKIPS),
                        (double)number(scaler, LG_SCALER_SCALE));
@@ -323,19 +345,6 @@ luge_status luge_scaler_update(luge_scaler *scaler)
 bool luge_scaler_skipped(luge_scaler *scaler, const luge_optim *optim)
 {
     return scaler != NULL && optim != NULL && lg_optim_scalar(optim, LG_OPTIM_SKIP) != 0;
-}
-
-static bool read_state(const luge_scaler *s, luge_scaler_state *state)
-{
-    float numbers[LG_SCALER_NUMBERS];
-    *state = s->start;
-    if (s->numbers == NULL) return true;
-    lg_device *device = s->numbers->storage->device;
-    if (device->backend->to_host(device, numbers, lg_data(s->numbers), sizeof numbers) != LUGE_OK) return false;
-    *state = (luge_scaler_state){.scale = (double)numbers[LG_SCALER_SCALE],
-                                 .growth_tracker = (int64_t)numbers[LG_SCALER_GOOD],
-                                 .skips = (int64_t)numbers[LG_SCALER_SKIPS]};
-    return true;
 }
 
 double luge_scaler_value(const luge_scaler *scaler)

@@ -48,6 +48,7 @@ static struct world {
     luge_profile *profile, *running;      /* the first was stopped */
     luge_scaler_state scaler_state;
     luge_batch pictures;
+    luge_run run; char saved_run[64];
     luge_dataset *dataset;
     luge_loader *loader;
     luge_meter *meter;
@@ -179,6 +180,7 @@ static void make_objects(void)
     w.fresh = luge_scaler_create(NULL);
     luge_scaler_unscale(w.scaler, w.unscheduled);
     w.accum = luge_accum_create(w.optim, 2, NULL);
+    w.run = (luge_run){.module = w.net, .optim = w.optim};
     w.pictures = (luge_batch){.input = w.image, .target = w.indices, .size = 2};
     w.dataset = luge_dataset_tensors(w.image, w.indices);
     w.loader = luge_loader_create(luge_dataset_tensors(w.image, w.indices), 2, NULL);
@@ -197,11 +199,9 @@ static luge_profile *running_profile(void) { return w.running = luge_profile_sta
 
 static char directory[] = "/tmp/luge_calls_XXXXXX";
 
-static luge_tensor *loss_of(luge_tensor *input, luge_tensor *target, void *user)
-{
-    (void)user;
-    return luge_cross_entropy(luge_forward(w.net, input), target, NULL);
-}
+static luge_tensor *loss_of(luge_tensor *x, luge_tensor *y, void *user) { (void)user; return luge_cross_entropy(luge_forward(w.net, x), y, NULL); }
+
+static luge_status fits_one(int64_t size, void *user) { return size == 1 || user == NULL ? LUGE_OK : luge_fail(LUGE_ERR_OUT_OF_MEMORY, "too many"); }
 
 static luge_scope make_world(void)
 {
@@ -213,6 +213,7 @@ static luge_scope make_world(void)
                        .factor = 1.5};
     snprintf(w.directory, sizeof w.directory, "%s", directory);
     snprintf(w.saved, sizeof w.saved, "%s/saved.safetensors", directory);
+    snprintf(w.saved_run, sizeof w.saved_run, "%s/run.safetensors", directory);
     snprintf(w.new_file, sizeof w.new_file, "%s/new.safetensors", directory);
     snprintf(w.idx, sizeof w.idx, "%s/train-labels-idx1-ubyte", directory);
     make_tensors();
@@ -229,8 +230,7 @@ static void end_world(luge_scope scope)
     luge_dataset_destroy(w.dataset);
     luge_profile_destroy(w.running);
     luge_profile_destroy(w.profile);
-    luge_accum_destroy(w.accum);
-    luge_scaler_destroy(w.fresh);
+    luge_accum_destroy(w.accum), luge_scaler_destroy(w.fresh);
     luge_scaler_destroy(w.scaler);
     luge_sched_destroy(w.sched);
     luge_optim_destroy(w.unscheduled);
@@ -772,6 +772,7 @@ static int make_files(void **state)
     write_file("train-labels-idx1-ubyte", labels, sizeof labels);
     luge_scope scope = make_world();
     assert_int_equal(luge_module_save(w.net, w.saved), LUGE_OK);
+    assert_int_equal(luge_run_save(&w.run, w.saved_run), LUGE_OK);
     end_world(scope);
     return live_begin(state);
 }

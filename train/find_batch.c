@@ -74,14 +74,15 @@ static luge_status try(search *s, int64_t size)
     if (status != LUGE_OK && lg_ok()) lg_fail(status, "%s: the trial of %lld failed without saying why", what, (long long)size);
     const luge_status closed = luge_scope_exit(scope, NULL);
     if (status == LUGE_OK) status = closed;
-    if (status != LUGE_OK && status != LUGE_ERR_OUT_OF_MEMORY) return status;
-    luge_error_clear();
+    char text[LG_ERROR_TEXT];
+    luge_error_take(text, sizeof text);
     for (int i = 0; i < s->params.count; ++i) { /* what the trial left is no part of the next */
         luge_tensor *t = s->params.item[i].tensor;
         luge_release(t->grad);
         t->grad = NULL;
     }
-    return restore(s) == LUGE_OK ? status : lg_error();
+    if (restore(s) == LUGE_OK && status != LUGE_OK && status != LUGE_ERR_OUT_OF_MEMORY) lg_fail_raw(status, text);
+    return lg_ok() ? status : lg_error();
 }
 
 /* Doubles until something does not fit, then halves the distance. */

@@ -205,7 +205,8 @@ static luge_status load(loading *l, const char *path, const char *what)
     compare(l);
     luge_scope scope = luge_scope_enter("");
     if (l->differences > 0 && lg_ok())
-        lg_fail(LUGE_ERR_FORMAT, "%s: %s does not fit, nothing was loaded:\n%s", what, path, lg_report_end(&l->report));
+        lg_fail(LUGE_ERR_FORMAT, "%s: %s does not fit in %d places, nothing was loaded:\n%s", what, path,
+                l->differences, lg_report_end(&l->report));
     if (lg_ok() && read_all(l, path) == LUGE_OK) lg_run_commit(&l->items);
     lg_report_end(&l->report);
     return luge_scope_exit(scope, NULL);

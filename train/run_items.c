@@ -75,7 +75,7 @@ static void add_window(lg_run_items *items, const luge_run *run)
 
 static luge_status check_run(const luge_run *first, const luge_run *run, const char *what)
 {
-    if (!lg_check_reserved(run->reserved, 8, "luge_run")) return lg_error();
+    if (!lg_check_reserved(run->reserved, 8, what)) return lg_error();
     if (run->keep_last < 0) return lg_fail(LUGE_ERR_ARGUMENT, "%s: keep_last is %d", what, run->keep_last);
     if (run->accum != NULL && run->optim == NULL)
         return lg_fail(LUGE_ERR_ARGUMENT, "%s: a window without its optimizer cannot be saved", what);
@@ -277,6 +277,7 @@ luge_status lg_run_commit(lg_run_items *items)
         if (item->value == NULL && !lg_run_is_optional(item)) continue; /* a partial load */
         const luge_status one = commit(item);
         if (status == LUGE_OK) status = one;
+        luge_release(take(item));
     }
     return status;
 }
