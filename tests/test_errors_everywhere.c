@@ -780,7 +780,7 @@ static int make_files(void **state)
 static int remove_files(void **state)
 {
     static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "saved.safetensors",
-                                        "new.safetensors"};
+                                        "new.safetensors", "run.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
         char path[96];
         snprintf(path, sizeof path, "%s/%s", directory, names[i]);
