@@ -76,9 +76,8 @@ static void keep_gradient(const char *name, luge_tensor *param, void *user)
 }
 
 /* They belong to the caller's scope. The scale is divided out in f64, which loses nothing. */
-static gradients gradients_of(const setup *s, const luge_batch *b)
+static gradients gradients_of(const setup *s, const luge_batch *b, double scale)
 {
-    const double scale = s->scaled ? 65536 : 1;
     gradients g = {.count = 0};
     luge_seed(7);
     luge_module *net = make_net(s->recompute);
@@ -105,6 +104,18 @@ static double agreement(const gradients *a, const gradients *b)
         bb += luge_item(luge_sum(luge_square(b->of[i]), LUGE_ALL_AXES));
     }
     return ab / sqrt(aa * bb);
+}
+
+/* With a scale as large as the scaler would leave it: the first, from 65536 on down, that overflows nothing. */
+static double agreement_of(const setup *s, const luge_batch *b, const gradients *exact)
+{
+    double cosine = NAN;
+    for (double scale = s->scaled ? 65536 : 1; scale >= 1 && !isfinite(cosine) && luge_ok(); scale /= 2) {
+        LUGE_SCOPE("gradients");
+        const gradients g = gradients_of(s, b, scale);
+        cosine = agreement(exact, &g);
+    }
+    return cosine;
 }
 
 /* ---- training */
@@ -213,7 +224,7 @@ static void run(const settings *s)
         printf("%d pictures in batches of %d, 2000 to test with; seed and order are the same in every row\n\n"
                "precision    window recomputed     loss  accuracy  skipped      peak MB  ms/batch  agreement\n", s->pictures, s->batch);
     }
-    const gradients exact = gradients_of(&types[0], &b);
+    const gradients exact = gradients_of(&types[0], &b, 1);
     for (size_t t = 0; t < sizeof types / sizeof *types && luge_ok(); ++t)
         for (size_t w = 0; w < sizeof windows / sizeof *windows; ++w)
             for (int recompute = 0; recompute < 2; ++recompute) {
@@ -222,8 +233,7 @@ static void run(const settings *s)
                 outcome o = {0};
                 row.window = windows[w];
                 row.recompute = recompute == 1;
-                const gradients these = gradients_of(&row, &b);
-                o.agreement = agreement(&exact, &these);
+                o.agreement = agreement_of(&row, &b, &exact);
                 train(&row, s, test, &o);
                 if (luge_ok()) print_row(&row, &o);
             }

@@ -19,6 +19,8 @@ refused "train-images-idx3-ubyte: not there" --data "$work"
 refused "a number from 1" --epochs 0
 refused "a number from 1" --batch 12x
 refused "auto, cpu, cuda or cuda:<number>" --device gpu
+refused "off, bf16 or f16" --amp half --data "$work"
+refused "a number from 1" --window 0
 export LUGE_CUDA_MODULE=$work/none.so # the rest is about the CPU
 refused "device cuda:1: there is no" --device cuda:1
 "$mnist" --epochs 1 --data "$work" 2>/dev/null | grep -q "on the CPU.*; no GPU: there is no" || fail "does not say why it is on the CPU"
@@ -35,4 +37,7 @@ cat "$work/out"
 cmp "$work/1/weights.safetensors" "$work/2/weights.safetensors" || fail "one thread and two give other weights"
 accuracy=$(sed -n 's/^epoch 1: .*accuracy \([0-9]*\).*/\1/p' "$work/out")
 [ "$accuracy" -ge 83 ] || fail "only $accuracy % right"
+"$mnist" --model mlp --epochs 1 --amp f16 --window 4 --batch 16 2>/dev/null >"$work/out"
+accuracy=$(sed -n 's/^epoch 1: .*accuracy \([0-9]*\).*/\1/p' "$work/out")
+[ "$accuracy" -ge 83 ] || fail "only $accuracy % right in f16, in windows of 4"
 [ "$(head -c 8 "$work/1/report.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "report.png is no PNG"
