@@ -151,7 +151,7 @@ lg_node *lg_record_prepare(const lg_call *call, luge_tensor *before)
     lg_node *n = create_node(call);
     if (n == NULL) return NULL;
     fill_edges(n, call);
-    if (lg_region_join(n) != LUGE_OK) goto fail;
+    if (lg_region_join(n, call, reads) != LUGE_OK) goto fail;
     for (int i = 0; i < n->n_in && reads != 0; ++i) {
         luge_tensor *t = i == 0 && before != NULL ? before : call->in[i];
         if (t == NULL || !(reads & LG_IN(any_count ? 0 : i))) continue;

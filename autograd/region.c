@@ -13,6 +13,7 @@ typedef struct entity {
     lg_node *node;
     lg_region *region;
     char op[32];         /* the node's, "" for a region: what a second run must meet */
+    uint64_t form;       /* of what it was given and made: likewise */
 } entity;
 
 struct lg_region {
@@ -110,29 +111,84 @@ static luge_status differs(const lg_region *second, const char *now)
                    (long long)second->at + 1, was[0] != '\0' ? was : "another checkpoint", now[0] != '\0' ? now : "another checkpoint");
 }
 
+static luge_status differs_in_form(const lg_region *second, const char *op)
+{
+    return lg_fail(LUGE_ERR_STATE,
+                   "luge_checkpoint: the function does something else when it runs again: op %lld, %s, now has other shapes, "
+                   "dtypes or inputs that require gradients, or a module trains that did not, or the other way round",
+                   (long long)second->at + 1, op[0] != '\0' ? op : "a checkpoint");
+}
+
 /* In a second run: the entity of the first that this one stands for. NULL with the error set. */
-static entity *follow(lg_region *second, const char *op)
+static entity *follow(lg_region *second, const char *op, uint64_t form)
 {
     lg_region *r = second->first;
-    if (second->at < r->count && strncmp(r->entity[second->at].op, op, sizeof r->entity[0].op - 1) == 0)
+    if (second->at >= r->count || strncmp(r->entity[second->at].op, op, sizeof r->entity[0].op - 1) != 0)
+        differs(second, op);
+    else if (r->entity[second->at].form != form)
+        differs_in_form(second, op);
+    else
         return &r->entity[second->at++];
-    differs(second, op);
     return NULL;
 }
 
-luge_status lg_region_join(lg_node *n)
+/* FNV-1a, of whole numbers. */
+static uint64_t add_number(uint64_t form, uint64_t number)
+{
+    return (form ^ number) * 0x100000001b3u;
+}
+
+static uint64_t add_form(uint64_t form, const luge_tensor *t)
+{
+    if (t == NULL || lg_is_none(t)) return add_number(form, UINT64_MAX);
+    form = add_number(form, (uint64_t)t->dtype << 8 | (uint64_t)t->shape.rank);
+    for (int i = 0; i < t->shape.rank; ++i) form = add_number(form, (uint64_t)t->shape.dim[i]);
+    return form;
+}
+
+/* Shapes and dtypes of a call, what its node saves, and what it writes: what two runs must agree on for one to
+ * be given what the other has saved. Running statistics are absent in the second. */
+static uint64_t form_of_call(const lg_call *call, uint32_t reads)
+{
+    uint64_t form = add_number(0xcbf29ce484222325u, (uint64_t)reads << 32 | call->mutates);
+    for (int i = 0; i < call->n_in; ++i)
+        if (i >= 32 || !(call->op->mutates >> i & 1u)) form = add_form(form, call->in[i]);
+    for (int k = 0; k < call->n_out; ++k) form = add_form(form, call->out[k]);
+    return form;
+}
+
+static uint64_t form_of_inputs(const lg_region *r)
+{
+    uint64_t form = add_number(0xcbf29ce484222325u, (uint64_t)r->n_in);
+    for (int i = 0; i < r->n_in; ++i) form = add_number(add_form(form, r->in[i].tensor), r->wanted[i]);
+    return form;
+}
+
+/* What is written in place into a tensor from outside is written once, so the second run cannot record it. */
+static luge_status check_target(const lg_region *r, const lg_call *call)
+{
+    if (!call->in_place || call->in[0]->storage->id >= r->first_new) return LUGE_OK;
+    return lg_fail(LUGE_ERR_STATE,
+                   "luge_checkpoint: %s writes in place, as a part of the graph, into a tensor from outside of the function, "
+                   "which cannot be done again; write into a luge_clone, or open LUGE_NO_GRAD() first",
+                   call->op->name);
+}
+
+luge_status lg_region_join(lg_node *n, const lg_call *call, uint32_t reads)
 {
     lg_region *r = lg_self()->modes.region;
     if (r == NULL) return LUGE_OK;
+    const uint64_t form = form_of_call(call, reads);
     if (r->first != NULL) {
-        if (follow(r, n->op->name) == NULL) return lg_error();
+        if (follow(r, n->op->name, form) == NULL) return lg_error();
         n->region = r;
         n->place = r->at - 1;
         return LUGE_OK;
     }
-    entity *e = append(r);
+    entity *e = check_target(r, call) == LUGE_OK ? append(r) : NULL;
     if (e == NULL) return lg_error();
     e->node = n;
+    e->form = form;
     strncpy(e->op, n->op->name, sizeof e->op - 1);
     atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
     n->region = r;
@@ -235,16 +291,23 @@ static luge_status run_again(lg_region *r, lg_region *second, luge_tensor **in)
     return lg_ok() && second->at < r->count ? differs(second, "nothing more") : lg_error();
 }
 
+static void take_back(lg_saved *saved, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        if (!saved[i].again) continue;
+        lg_saved_drop(&saved[i]);
+        saved[i].absent = true;
+        saved[i].again = false;
+    }
+}
+
 /* Takes back what a second run that failed has handed over. */
 static void empty(lg_region *r)
 {
     for (int64_t k = 0; k < r->count; ++k) {
-        lg_node *n = r->entity[k].node;
-        for (int i = 0; n != NULL && i < n->n_in + n->n_out; ++i) {
-            if (!n->saved[i].again) continue;
-            lg_saved_drop(&n->saved[i]);
-            n->saved[i].absent = true;
-        }
+        const entity *e = &r->entity[k];
+        if (e->node != NULL) take_back(e->node->saved, e->node->n_in + e->node->n_out);
+        if (e->region != NULL) take_back(e->region->in, e->region->n_in);
     }
 }
 
@@ -253,7 +316,7 @@ static luge_status fill(lg_region *r)
     if (r->open)
         return lg_fail(LUGE_ERR_UNSUPPORTED, "luge_checkpoint: backward runs inside of the function, through what it has made");
     luge_status status = LUGE_OK;
-    if (lacks_inputs(r)) {
+    if (r->outer != NULL) { /* whose second run, on any thread, writes these inputs */
         pthread_mutex_lock(&r->outer->lock);
         if (lacks_inputs(r)) status = fill(r->outer);
         pthread_mutex_unlock(&r->outer->lock);
@@ -293,15 +356,17 @@ static luge_status nest(lg_region *r, lg_region *around)
 {
     if (around == NULL) return LUGE_OK;
     if (around->first != NULL) {
-        entity *e = follow(around, "");
+        entity *e = follow(around, "", form_of_inputs(r));
         if (e == NULL) return lg_error();
-        for (int i = 0; e->region != NULL && i < r->n_in && i < e->region->n_in; ++i)
+        for (int i = 0; e->region != NULL && i < r->n_in; ++i)
             if (e->region->in[i].absent) lg_saved_share(&e->region->in[i], &r->in[i]);
+        r->first_new = lg_self()->modes.again_from;
         return LUGE_OK; /* r itself is gone when its function returns */
     }
     entity *e = append(around);
     if (e == NULL) return lg_error();
     e->region = r;
+    e->form = form_of_inputs(r);
     atomic_fetch_add_explicit(&around->refs, 1, memory_order_relaxed);
     r->outer = around;
     r->place = around->count - 1;

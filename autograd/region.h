@@ -15,9 +15,9 @@ luge_tensor *lg_region_run(luge_tensor_fn fn, luge_list inputs, void *user, void
 
 /* ---- for node.c */
 
-/* Makes a node that is being recorded part of the thread's region, if there is one. In a second run the
- * op must be that of the first. */
-luge_status lg_region_join(lg_node *n);
+/* Makes a node that is being recorded part of the thread's region, if there is one. `reads`: what it saves,
+ * lg_record_reads. In a second run the op must be that of the first, and be given what is alike. */
+luge_status lg_region_join(lg_node *n, const lg_call *call, uint32_t reads);
 /* Whether a node of the region does not keep t. */
 bool lg_region_drops(const lg_region *r, const luge_tensor *t);
 /* In a second run: hands what n saves to the node of the first run. Else nothing happens. */

@@ -381,14 +381,23 @@ static luge_status keep_before(lg_call *call, luge_tensor **before)
     return *before != NULL ? LUGE_OK : lg_error();
 }
 
-/* From checked and cast inputs to outputs; on failure outputs may be there, for the caller to release. */
-static luge_status compute(lg_call *call, bool records)
+/* A region that runs again has written into running statistics before: they are as if absent. Those that are
+ * only read stay. */
+static void leave_outside_alone(const lg_call *call, luge_tensor **in)
+{
+    for (int i = 0; i < call->n_in && call->mutates >> i != 0; ++i)
+        if ((call->mutates >> i & 1u) && in[i] != NULL && lg_region_is_outside(in[i])) in[i] = NULL;
+}
+
+/* From checked and cast inputs, which are `in`, to outputs; on failure outputs may be there, for the caller to release. */
+static luge_status compute(lg_call *call, luge_tensor **in, bool records)
 {
     call->view_of = -1;
     call->mutates = call->op->mutates;
     luge_status status = call->op->infer(call);
     const bool made_by_infer = call->out[0] != NULL;
     if (status == LUGE_OK && call->in_place) status = check_target(call);
+    if (status == LUGE_OK && lg_self()->modes.again_from != 0) leave_outside_alone(call, in);
     if (status == LUGE_OK) status = allocate(call);
 
     luge_tensor *before = NULL;
@@ -403,13 +412,6 @@ static luge_status compute(lg_call *call, bool records)
     if (node != NULL && status == LUGE_OK) lg_record_commit(node, call);
     if (node != NULL && status != LUGE_OK) lg_node_release(node);
     return status;
-}
-
-/* A region that runs again has written into running statistics before: they are as if absent. */
-static void leave_outside_alone(const lg_call *call, luge_tensor **in)
-{
-    for (int i = 0; i < call->n_in && call->op->mutates >> i != 0; ++i)
-        if ((call->op->mutates >> i & 1u) && in[i] != NULL && lg_region_is_outside(in[i])) in[i] = NULL;
 }
 
 /* perform without the question of the profile. */
@@ -429,13 +431,12 @@ static luge_status run_call(lg_call *call, luge_tensor *const *given, luge_tenso
         status = autocast(call, given, in, self->modes.low);
     if (status == LUGE_OK && (op->flags & (LG_PROMOTE | LG_PROMOTE_FLOAT))) status = promote(call, given, in);
 
-    if (self->modes.again_from != 0) leave_outside_alone(call, in);
     const bool records = lg_wants_graph(call->n_in, in) && (!(op->flags & LG_NO_GRAD) || call->in_place);
     if (status == LUGE_OK && call->in_place) {
         status = lg_check_in_place(call, records);
         if (status == LUGE_OK) status = separate_inputs(call, given, in, records);
     }
-    if (status == LUGE_OK) status = compute(call, records);
+    if (status == LUGE_OK) status = compute(call, in, records);
     if (status == LUGE_OK && op->flops != NULL) self->flops += op->flops(call);
 
     if (status != LUGE_OK) release_outputs(call);

@@ -57,10 +57,14 @@ typedef luge_tensor *(*luge_tensor_fn)(luge_list inputs, void *user);
  *  require gradients or not), also for luge_grad and create_graph, and regions may lie inside each other.
  *
  *  `fn` must do the same again: it depends on its inputs, on `user`, which outlives the graph, and on Luge's
- *  random numbers alone; otherwise backward is LUGE_ERR_STATE. What it writes in place into tensors from
- *  outside, such as the running statistics of BatchNorm, is written once. It does not write into its inputs
- *  (LUGE_ERR_STATE), and runs no backward through what it has made itself (LUGE_ERR_UNSUPPORTED). An input
- *  that is changed in place before backward is LUGE_ERR_GRAPH there. In a no-grad region fn just runs.
+ *  random numbers alone. If the second run records another op, or one with other shapes, dtypes or gradients to
+ *  take (a layer was frozen or put into eval mode in between), backward is LUGE_ERR_STATE.
+ *
+ *  `fn` may write in place into what it makes. What it writes under no-grad into other tensors, such as the running
+ *  statistics of BatchNorm, is written once. It does not write into its inputs, nor as a part of the graph into
+ *  other tensors from outside (LUGE_ERR_STATE), and runs no backward through what it has made itself
+ *  (LUGE_ERR_UNSUPPORTED). An input that is changed in place before backward is LUGE_ERR_GRAPH there. In a no-grad
+ *  region fn just runs.
  *  PyTorch: torch.utils.checkpoint.checkpoint(use_reentrant=False).
  *  @return what fn returned, in the caller's scope */
 LUGE_API luge_tensor *luge_checkpoint(luge_tensor_fn fn, luge_list inputs, void *user);

@@ -145,7 +145,8 @@ typedef struct luge_checkpointing {
 } luge_checkpointing;
 /** Sets what is recomputed; NULL or all zero: nothing. Modules with several outputs run as always. Modules below
  *  keep policies of their own, and then are recomputed within what is recomputed. It costs nothing where no
- *  graph is recorded. A pattern that matches nothing is LUGE_ERR_ARGUMENT. */
+ *  graph is recorded. Between forward and backward the modules stay as they are: in train or eval mode, frozen or
+ *  not. A pattern that matches nothing is LUGE_ERR_ARGUMENT. */
 LUGE_API luge_status luge_module_set_checkpointing(luge_module *module, const luge_checkpointing *policy);
 /** Stops gradients of the parameters that match, drops those they have, and stops the running
  *  statistics beside them: a batch norm with a frozen parameter normalises as in eval mode.
