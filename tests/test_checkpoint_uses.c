@@ -379,6 +379,33 @@ static void failed_backwards_leave_leaves_alone(void **state)
     luge_module_destroy(m);
 }
 
+static luge_tensor *fail_late(luge_list inputs, void *user)
+{
+    const bool *fail = user;
+    luge_tensor *y = luge_checkpoint(powers, LUGE_LIST(luge_exp(inputs.items[0])), NULL);
+    return *fail ? luge_tanh(y) : luge_exp(y);
+}
+
+/* Nodes and regions inside have nothing of a second run that did not come to its end. */
+static void failed_second_runs_keep_nothing(void **state)
+{
+    (void)state;
+    LUGE_SCOPE("t");
+    bool fail = false;
+    luge_tensor *x = LEAF(LUGE_SHAPE(2), 0.1, 0.2), *y = total(luge_checkpoint(fail_late, LUGE_LIST(x), &fail));
+    const luge_live_counts before = live_now();
+    fail = true;
+    assert_int_equal(luge_backward_with(y, &(luge_backward_options){.retain_graph = true}), LUGE_ERR_STATE);
+    assert_error(LUGE_ERR_STATE, "op 3 was exp and is now tanh");
+    assert_int_equal(live_now().tensors, before.tensors);
+    assert_int_equal(live_now().nodes, before.nodes);
+    assert_int_equal(live_now().storages, before.storages);
+    fail = false;
+    assert_int_equal(luge_backward(y), LUGE_OK);
+    luge_tensor *plain = luge_exp(powers(LUGE_LIST(luge_exp(x)), NULL));
+    assert_true(same_bits(luge_tensor_grad(x), luge_grad(total(plain), x, NULL)));
+}
+
 /* ---- copies, and convolutions */
 
 enum { DEEP = 64 };
@@ -450,6 +477,7 @@ int main(void)
         OP_TEST(threads_share_a_region),
         OP_TEST(every_allocation_of_a_forward_may_fail),
         OP_TEST(failed_backwards_leave_leaves_alone),
+        OP_TEST(failed_second_runs_keep_nothing),
         OP_TEST(convolutions_in_segments_save_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
